@@ -1,0 +1,2 @@
+//! reeve
+fn main() {}

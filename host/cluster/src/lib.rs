@@ -1,0 +1,1 @@
+//! reeve-cluster.
