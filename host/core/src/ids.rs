@@ -41,8 +41,20 @@ pub struct ObjectName {
 }
 
 /// `metadata.uid`: the identity of one life of an object.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Uid(Arc<str>);
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uid(UidText);
+
+/// A server writes UUIDs, which are kept in place: every object has one UID and most have an
+/// owner's. Invariant: a text of [`UUID_LENGTH`] bytes is always `Uuid`, so that equal UIDs are
+/// equal values.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum UidText {
+    Uuid([u8; UUID_LENGTH]),
+    Other(Arc<str>),
+}
+
+/// `8-4-4-4-12` hex digits.
+const UUID_LENGTH: usize = 36;
 
 /// `metadata.resourceVersion`. Within one kind these are comparable as numbers since Kubernetes
 /// 1.35 (KEP-5504); 0 stands for "none given".
@@ -194,18 +206,31 @@ impl fmt::Debug for ObjectName {
 impl Uid {
     /// A UID as the server wrote it.
     pub fn new(text: &str) -> Self {
-        Self(text.into())
+        match <[u8; UUID_LENGTH]>::try_from(text.as_bytes()) {
+            Ok(bytes) => Self(UidText::Uuid(bytes)),
+            Err(_) => Self(UidText::Other(text.into())),
+        }
     }
 
     /// The UID as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            // They come from a `str`, so this never falls back.
+            UidText::Uuid(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+            UidText::Other(text) => text,
+        }
     }
 }
 
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -228,7 +228,9 @@ pub enum ManifestError {
     #[error("the manifest has {0} bytes, more than the {MAX_MANIFEST_BYTES} allowed: shorten it")]
     TooLarge(usize),
     /// A field that this host does not know.
-    #[error("the manifest has a field that this host does not know ({0}): a newer host is needed, or the field is misspelt")]
+    #[error(
+        "the manifest has a field that this host does not know ({0}): a newer host is needed, or the field is misspelt"
+    )]
     UnknownField(String),
     /// Not JSON or not of the manifest's shape.
     #[error("the manifest is not readable: {0}")]
@@ -268,13 +270,13 @@ impl Manifest {
         if self.version.is_empty() || self.version.len() > 64 {
             return invalid("`version` must have 1 to 64 bytes".to_owned());
         }
-        for (what, count) in [
-            ("watches", self.watches.len()),
-            ("writes", self.writes.len()),
-            ("indexes", self.indexes.len()),
-        ] {
+        for (what, count) in
+            [("watches", self.watches.len()), ("writes", self.writes.len()), ("indexes", self.indexes.len())]
+        {
             if count > MAX_DECLARATIONS {
-                return invalid(format!("`{what}` has {count} entries, at most {MAX_DECLARATIONS} are allowed"));
+                return invalid(format!(
+                    "`{what}` has {count} entries, at most {MAX_DECLARATIONS} are allowed"
+                ));
             }
         }
         check_kind("primary", &self.primary.api_version, &self.primary.kind)?;
@@ -282,7 +284,10 @@ impl Manifest {
         for watch in &self.watches {
             check_kind("watches", &watch.api_version, &watch.kind)?;
             if !names.insert(watch.name()) {
-                return invalid(format!("two watches are called {:?}: give one of them another `name`", watch.name()));
+                return invalid(format!(
+                    "two watches are called {:?}: give one of them another `name`",
+                    watch.name()
+                ));
             }
             if let Relation::Index(index) = &watch.relation
                 && !self.indexes.iter().any(|known| known.name == *index && known.gvk() == self.primary.gvk())
@@ -300,17 +305,30 @@ impl Manifest {
         for index in &self.indexes {
             check_kind("indexes", &index.api_version, &index.kind)?;
             if !self.read_kinds().any(|gvk| gvk == index.gvk()) {
-                return invalid(format!("index {:?} is over {}, which is not watched", index.name, index.gvk()));
+                return invalid(format!(
+                    "index {:?} is over {}, which is not watched",
+                    index.name,
+                    index.gvk()
+                ));
             }
             if !index.pointer.starts_with('/') {
-                return invalid(format!("index {:?}: the pointer {:?} does not begin with '/'", index.name, index.pointer));
+                return invalid(format!(
+                    "index {:?}: the pointer {:?} does not begin with '/'",
+                    index.name, index.pointer
+                ));
             }
         }
-        let selectors = std::iter::once(&self.primary.labels).chain(self.watches.iter().map(|watch| &watch.labels));
+        let selectors =
+            std::iter::once(&self.primary.labels).chain(self.watches.iter().map(|watch| &watch.labels));
         for selector in selectors.flatten() {
             if let Err(error) = selector.parse::<crate::labels::Selector>() {
                 return invalid(format!("label selector {selector:?}: {error}"));
             }
+        }
+        let predicates =
+            std::iter::once(&self.primary.predicate).chain(self.watches.iter().map(|watch| &watch.predicate));
+        for predicate in predicates.flatten() {
+            predicate.check().map_err(|reason| ManifestError::Invalid(format!("`predicate`: {reason}")))?;
         }
         self.limits.check().map_err(ManifestError::Invalid)?;
         if self.retry.base_ms == 0 || self.retry.cap_ms < self.retry.base_ms {
@@ -321,7 +339,9 @@ impl Manifest {
 }
 
 fn check_kind(place: &str, api_version: &str, kind: &str) -> Result<(), ManifestError> {
-    let part = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
+    let part = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-')
+    };
     let version_ok = match api_version.split_once('/') {
         Some((group, version)) => part(group) && part(version),
         None => part(api_version),

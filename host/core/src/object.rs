@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::gvk::{Gvk, GroupKind};
+use crate::gvk::{GroupKind, Gvk};
 use crate::ids::{ObjectName, ResourceVersion, Uid};
+
+mod parse;
 
 /// One version of one object.
 #[derive(Debug)]
@@ -31,24 +33,29 @@ pub struct Meta {
     /// In the order of the object.
     pub owners: Box<[Owner]>,
     /// In the order of the object.
-    pub labels: Box<[(Box<str>, Box<str>)]>,
+    pub labels: Labels,
     /// In the order of the object.
     pub finalizers: Box<[Box<str>]>,
 }
 
+/// The labels of an object, in one allocation.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Labels {
+    /// Keys and values in turn.
+    text: Box<str>,
+    /// Where each of them ends.
+    ends: Box<[u32]>,
+}
+
 /// One owner reference.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// Group and version as written, for example `apps/v1`.
-    pub api_version: Box<str>,
-    /// The owner's kind.
-    pub kind: Box<str>,
-    /// The owner's name; its namespace is the object's own.
-    pub name: Box<str>,
-    /// The owner's UID.
-    pub uid: Uid,
-    /// Whether this is the managing controller; at most one owner is.
-    pub controller: bool,
+    /// `apiVersion`, `kind` and `name` one after the other.
+    text: Box<str>,
+    /// Where `apiVersion` and `kind` end.
+    ends: [u16; 2],
+    uid: Uid,
+    controller: bool,
 }
 
 /// Whether `metadata.managedFields` stays in the kept text.
@@ -79,7 +86,31 @@ pub enum ParseObjectError {
     },
 }
 
+// === impl Object ===
+
 impl Object {
+    /// Reads the server's answer, a watch event's object or an item of a list.
+    ///
+    /// Space around it and, unless kept, `metadata.managedFields` are cut; `apiVersion` and `kind`
+    /// are written in where a list omits them.
+    pub fn parse(gvk: &Gvk, json: &str, managed: ManagedFields) -> Result<Self, ParseObjectError> {
+        parse::object(gvk, json, managed)
+    }
+
+    /// Reads a `PartialObjectMetadata`, or an item of a `PartialObjectMetadataList`, of this kind.
+    /// The kept text has the `apiVersion` and `kind` of the object itself, and only `metadata`.
+    pub fn parse_metadata(gvk: &Gvk, json: &str, managed: ManagedFields) -> Result<Self, ParseObjectError> {
+        parse::metadata(gvk, json, managed)
+    }
+
+    /// The same version of the object with nothing but `apiVersion`, `kind` and `metadata`: what a
+    /// metadata-only watch shows where a full one serves it.
+    #[must_use]
+    pub fn to_metadata(&self, gvk: &Gvk) -> Self {
+        let metadata = self.pointer("/metadata").unwrap_or("{}");
+        Self { json: parse::with_type(gvk, metadata), meta: self.meta.clone() }
+    }
+
     /// The JSON text: `apiVersion` and `kind` are always in it.
     pub fn json(&self) -> &str {
         &self.json
@@ -94,12 +125,32 @@ impl Object {
     pub fn pointer(&self, pointer: &str) -> Option<&str> {
         crate::json::pointer(&self.json, pointer)
     }
+
+    /// The bytes that this object takes in memory, with what its metadata points to, without the
+    /// allocator's rounding.
+    pub fn size(&self) -> usize {
+        let meta = &self.meta;
+        // Each `Arc<str>` has two counters before its text.
+        let shared = |text: &Arc<str>| text.len() + 2 * size_of::<usize>();
+        let owners: usize = meta.owners.iter().map(|owner| size_of::<Owner>() + owner.text.len()).sum();
+        let finalizers: usize = meta.finalizers.iter().map(|each| size_of::<Box<str>>() + each.len()).sum();
+        size_of::<Self>()
+            + self.json.len()
+            + shared(&meta.name.name)
+            + meta.name.namespace.as_ref().map_or(0, shared)
+            + owners
+            + finalizers
+            + meta.labels.text.len()
+            + size_of_val(&*meta.labels.ends)
+    }
 }
+
+// === impl Meta ===
 
 impl Meta {
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.iter().find(|(known, _)| &**known == key).map(|(_, value)| &**value)
+        self.labels.get(key)
     }
 
     /// Whether the object carries this finalizer.
@@ -113,12 +164,118 @@ impl Meta {
     }
 }
 
+// === impl Labels ===
+
+impl Labels {
+    /// Labels of these keys and values, in this order.
+    pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut text = String::new();
+        let mut ends = Vec::new();
+        for part in pairs.into_iter().flat_map(|(key, value)| [key, value]) {
+            text.push_str(part);
+            ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        }
+        Self { text: text.into(), ends: ends.into() }
+    }
+
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// Keys and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut start = 0;
+        let mut part = move |end: u32| {
+            let text = self.text.get(start..end as usize).unwrap_or_default();
+            start = end as usize;
+            text
+        };
+        self.ends.chunks_exact(2).map(move |ends| (part(ends[0]), part(ends[1])))
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.ends.len() / 2
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Labels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+// === impl Owner ===
+
 impl Owner {
+    /// An owner reference of these parts.
+    pub fn new(api_version: &str, kind: &str, name: &str, uid: Uid, controller: bool) -> Self {
+        let end = |length: usize| u16::try_from(length).unwrap_or(u16::MAX);
+        Self {
+            text: [api_version, kind, name].concat().into(),
+            ends: [end(api_version.len()), end(api_version.len() + kind.len())],
+            uid,
+            controller,
+        }
+    }
+
+    /// Group and version as written, for example `apps/v1`.
+    pub fn api_version(&self) -> &str {
+        self.text.get(..self.ends[0].into()).unwrap_or_default()
+    }
+
+    /// The owner's kind.
+    pub fn kind(&self) -> &str {
+        self.text.get(self.ends[0].into()..self.ends[1].into()).unwrap_or_default()
+    }
+
+    /// The owner's name; its namespace is the object's own (or none).
+    pub fn name(&self) -> &str {
+        self.text.get(self.ends[1].into()..).unwrap_or_default()
+    }
+
+    /// The owner's UID.
+    pub fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    /// Whether this is the managing controller; at most one owner is.
+    pub fn controller(&self) -> bool {
+        self.controller
+    }
+
     /// Group and kind: two versions of one group are the same owner.
     pub fn group_kind(&self) -> GroupKind {
-        Gvk::from_api_version(&self.api_version, &self.kind).group_kind()
+        Gvk::from_api_version(self.api_version(), self.kind()).group_kind()
+    }
+
+    /// Whether the owner is of this group and kind, in whatever version.
+    pub fn is_of(&self, gvk: &Gvk) -> bool {
+        let group = self.api_version().split_once('/').map_or("", |(group, _)| group);
+        group == &*gvk.group && self.kind() == &*gvk.kind
+    }
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Owner")
+            .field("api_version", &self.api_version())
+            .field("kind", &self.kind())
+            .field("name", &self.name())
+            .field("uid", &self.uid)
+            .field("controller", &self.controller)
+            .finish()
     }
 }
 
 /// What a change or a read hands around.
 pub type SharedObject = Arc<Object>;
+
+#[cfg(test)]
+mod tests;
