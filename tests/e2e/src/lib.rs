@@ -1,1 +1,4 @@
-//! reeve-e2e.
+//! What the scenarios are built from: a fault proxy in front of an API server and the harness
+//! that starts control planes, hosts and plugins.
+
+pub mod fault_proxy;
