@@ -1,0 +1,26 @@
+//! What a sub-command prints for its user: the one door to standard output.
+
+use std::io::Write as _;
+
+/// Prints a text and a line break. A closed pipe (`reeve … | head`) is no error.
+pub(crate) fn text(text: &str) {
+    line(text.trim_end_matches('\n'));
+}
+
+/// Prints one line.
+pub(crate) fn line(line: &str) {
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(exit::PIPE_CLOSED);
+    }
+}
+
+/// Exit codes of the `reeve` command.
+pub(crate) mod exit {
+    /// Something failed; the last line of standard error says what.
+    pub(crate) const FAILURE: u8 = 1;
+    /// The command line is not usable.
+    pub(crate) const USAGE: u8 = 2;
+    /// Who read our output went away: 128 + SIGPIPE, as other commands end then.
+    pub(crate) const PIPE_CLOSED: i32 = 141;
+}
