@@ -85,6 +85,10 @@ func (c *Config) complete(rest []string) error {
 		if err != nil {
 			return fmt.Errorf("failed to make a folder: %w", err)
 		}
+		// Only its name is wanted: whoever makes the folder removes it.
+		if err := os.Remove(dir); err != nil {
+			return fmt.Errorf("failed to make a folder: %w", err)
+		}
 		c.Dir, c.Remove = dir, true
 	}
 	var problems []error

@@ -32,12 +32,12 @@ func (s *Supervisor) listen(ctx context.Context) (*http.Server, error) {
 	// middle must not leave a part half started.
 	for verb, operate := range map[string]func(*part) error{
 		"start":  func(p *part) error { return p.start(ctx) },
-		"stop":   func(p *part) error { p.stop(p.patience); return nil },
+		"stop":   func(p *part) error { p.stop(patience); return nil },
 		"kill":   func(p *part) error { p.stop(0); return nil },
 		"pause":  (*part).pause,
 		"resume": (*part).resume,
 		"restart": func(p *part) error {
-			p.stop(p.patience)
+			p.stop(patience)
 			return p.start(ctx)
 		},
 	} {

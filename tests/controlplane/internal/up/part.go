@@ -28,8 +28,6 @@ type spec struct {
 	prepare func(context.Context) error
 	// ready returns nil once the part does its work.
 	ready func(context.Context) error
-	// patience is how long a polite stop may take.
-	patience time.Duration
 }
 
 type state string

@@ -63,10 +63,11 @@ func Run(ctx context.Context, config Config, self string, stdout, stderr io.Writ
 	err = s.serve(ctx, stdout)
 	end() // also of starts that somebody asked for over the socket
 	s.down()
+	// Whoever finds a ready file may trust that something is ready.
+	for _, path := range s.readyFiles() {
+		_ = os.Remove(path)
+	}
 	if config.Remove {
-		if config.ReadyFile != "" {
-			_ = os.Remove(config.ReadyFile)
-		}
 		err = errors.Join(err, layout.remove())
 		sweeper.dismiss()
 	}
@@ -219,10 +220,7 @@ func (s *Supervisor) announce(stdout io.Writer) error {
 		return fmt.Errorf("failed to encode the ready line: %w", err)
 	}
 	line = append(line, '\n')
-	for _, path := range []string{s.layout.readyFile(), s.config.ReadyFile} {
-		if path == "" {
-			continue
-		}
+	for _, path := range s.readyFiles() {
 		if err := write(path, line); err != nil {
 			return err
 		}
@@ -233,15 +231,19 @@ func (s *Supervisor) announce(stdout io.Writer) error {
 	return nil
 }
 
-// down stops all parts, the last started first. What is going to be removed need
-// not be saved, so then they are killed.
+func (s *Supervisor) readyFiles() []string {
+	files := []string{s.layout.readyFile()}
+	if s.config.ReadyFile != "" {
+		files = append(files, s.config.ReadyFile)
+	}
+	return files
+}
+
+// down kills all parts, the last started first. They need not save anything: the
+// next run starts from nothing.
 func (s *Supervisor) down() {
 	for i := len(s.parts) - 1; i >= 0; i-- {
-		patience := s.parts[i].patience
-		if s.config.Remove {
-			patience = 0
-		}
-		s.parts[i].stop(patience)
+		s.parts[i].stop(0)
 	}
 }
 
