@@ -2,3 +2,4 @@
 //! that starts control planes, hosts and plugins.
 
 pub mod fault_proxy;
+pub mod harness;

@@ -115,7 +115,8 @@ async fn handle(shared: &Shared, server: &Link, request: Request<Incoming>) -> i
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_REQUEST_BYTES).collect().await.map_err(io::Error::other)?.to_bytes();
     log.request_bytes(body.len());
-    let response = server.send(Request::from_parts(head, Full::new(body))).await.inspect_err(|_| log.lost())?;
+    let response =
+        server.send(Request::from_parts(head, Full::new(body))).await.inspect_err(|_| log.lost())?;
     log.status(response.status().as_u16());
     for fault in &faults {
         match fault.rule.action {
