@@ -1,1 +1,0 @@
-//! reeve-sdk-macros.
