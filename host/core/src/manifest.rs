@@ -448,11 +448,11 @@ impl Relation {
 }
 
 fn default_resync() -> Duration {
-    Duration::from_secs(10 * 3600)
+    Duration::from_hours(10)
 }
 
 fn default_finalizer_limit() -> Duration {
-    Duration::from_secs(15 * 60)
+    Duration::from_mins(15)
 }
 
 /// Durations as whole seconds.

@@ -264,13 +264,13 @@ impl Owner {
 
 impl std::fmt::Debug for Owner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Owner")
-            .field("api_version", &self.api_version())
-            .field("kind", &self.kind())
-            .field("name", &self.name())
-            .field("uid", &self.uid)
-            .field("controller", &self.controller)
-            .finish()
+        let (api_version, kind, name) = (self.api_version(), self.kind(), self.name());
+        write!(
+            f,
+            "{kind}.{api_version} {name} ({}{})",
+            self.uid,
+            if self.controller { ", controller" } else { "" }
+        )
     }
 }
 

@@ -1,20 +1,19 @@
 //! The exclusive right to work on a key, and how it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Key, Priority};
+use super::lane::Given;
+use super::{Key, Priority, Shared};
 use crate::reason::{Reason, Reasons};
 
 /// The exclusive right to work on a key. Dropped without [`Ticket::settle`] it counts as a
 /// transient failure, so that no key is ever lost.
-#[derive(Debug)]
 #[must_use = "a dropped ticket is a failed run"]
 pub struct Ticket {
-    key: Key,
-    reasons: Reasons,
-    attempt: u32,
-    priority: Priority,
-    waited: Duration,
+    shared: Arc<Shared>,
+    given: Given,
+    settled: bool,
 }
 
 /// How work on a key ended.
@@ -58,34 +57,56 @@ pub struct Settled {
     pub next: Option<Duration>,
 }
 
+// === impl Ticket ===
+
 impl Ticket {
+    pub(super) fn new(shared: Arc<Shared>, given: Given) -> Self {
+        Self { shared, given, settled: false }
+    }
+
     /// What to work on.
     pub fn key(&self) -> &Key {
-        &self.key
+        &self.given.key
     }
 
     /// Why.
     pub fn reasons(&self) -> Reasons {
-        self.reasons
+        self.given.wish.reasons
     }
 
     /// 1 for the first attempt, then one more than failures in a row.
     pub fn attempt(&self) -> u32 {
-        self.attempt
+        self.given.attempt
     }
 
     /// How urgent it was.
     pub fn priority(&self) -> Priority {
-        self.priority
+        self.given.wish.priority
     }
 
     /// How long it was ready before it was taken.
     pub fn waited(&self) -> Duration {
-        self.waited
+        self.given.waited
     }
 
     /// Ends the work.
-    pub fn settle(self, settle: Settle) -> Settled {
-        unimplemented!()
+    pub fn settle(mut self, settle: Settle) -> Settled {
+        self.settled = true;
+        self.shared.settle(&self.given.key, settle)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.settled {
+            let retry = FailureRetry::Transient { retry_after: None };
+            self.shared.settle(&self.given.key, Settle::Failed { retry });
+        }
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket").field("given", &self.given).finish_non_exhaustive()
     }
 }
