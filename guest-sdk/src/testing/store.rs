@@ -34,11 +34,14 @@ impl Store {
         let wanted = identity(&object);
         let live = self.find(&wanted).cloned().unwrap_or(Value::Null);
         for key in ["uid", "generation", "creationTimestamp", "resourceVersion", "deletionTimestamp"] {
-            let kept = &live["metadata"][key];
-            if kept.is_null() {
-                continue;
+            if !live["metadata"][key].is_null() {
+                object["metadata"][key] = live["metadata"][key].clone();
             }
-            object["metadata"][key] = kept.clone();
+        }
+        for key in ["finalizers", "ownerReferences"] {
+            if object["metadata"][key].is_null() && !live["metadata"][key].is_null() {
+                object["metadata"][key] = live["metadata"][key].clone();
+            }
         }
         if object["status"].is_null() && !live["status"].is_null() {
             object["status"] = live["status"].clone();

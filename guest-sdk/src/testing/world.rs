@@ -350,7 +350,10 @@ impl World {
 
     fn run(&mut self, name: &ObjectName) {
         let due = self.due.remove(name);
-        self.waits.retain(|wait| wait.primary != *name);
+        let (before, others) =
+            std::mem::take(&mut self.waits).into_iter().partition(|wait| wait.primary == *name);
+        let before: Vec<Waiting> = before;
+        self.waits = others;
         let primary = &self.manifest["primary"];
         let id = address(text(primary, "/apiVersion"), text(primary, "/kind"), &name.to_string());
         let mut object = self.store.find(&id).filter(|object| self.is_primary(object)).cloned();
@@ -413,12 +416,13 @@ impl World {
                 if let Some(delay) = plan.requeue_after {
                     self.trigger(name.clone(), delay, "timer");
                 }
-                self.waits.extend(plan.waits.iter().map(|request| Waiting {
-                    primary: name.clone(),
-                    request: request.clone(),
-                    until: self.now
-                        + request["timeoutMs"].as_u64().map_or(WAIT_TIMEOUT, Duration::from_millis),
-                }));
+                for request in &plan.waits {
+                    // The timeout counts from the first run that waits for the same thing.
+                    let timeout = request["timeoutMs"].as_u64().map_or(WAIT_TIMEOUT, Duration::from_millis);
+                    let known = before.iter().find(|wait| wait.request == *request).map(|wait| wait.until);
+                    let until = known.unwrap_or(self.now + timeout);
+                    self.waits.push(Waiting { primary: name.clone(), request: request.clone(), until });
+                }
                 if deleting && plan.waits.is_empty() && plan.requeue_after.is_none() {
                     let mut object = self.store.find(&id).cloned().unwrap_or_default();
                     if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
