@@ -2,4 +2,5 @@
 //! that starts control planes, hosts and plugins.
 
 pub mod fault_proxy;
+pub mod fleet;
 pub mod harness;
