@@ -261,11 +261,18 @@ func TestLiveTwoAtOnce(t *testing.T) {
 }
 
 func TestLiveFailedStartSaysWhy(t *testing.T) {
-	l, _ := begin(t, "--arg", "kube-apiserver=--no-such-flag")
-	if err := l.expectGone(); err == nil {
-		t.Error("an unknown flag was no error")
-	}
-	if said := l.stderr.String(); !strings.Contains(said, "failed to start kube-apiserver") || !strings.Contains(said, "unknown flag: --no-such-flag") {
-		t.Errorf("it said: %s", said)
+	for _, part := range PartNames {
+		t.Run(part, func(t *testing.T) {
+			l, _ := begin(t, "--arg", part+"=--no-such-flag")
+			if err := l.expectGone(); err == nil {
+				t.Error("an unknown flag was no error")
+			}
+			said := l.stderr.String()
+			// etcd alone follows the reason with more than 20 lines of usage.
+			why := part == etcd || strings.Contains(said, "-no-such-flag")
+			if !strings.Contains(said, "failed to start "+part) || !why {
+				t.Errorf("it said: %s", said)
+			}
+		})
 	}
 }

@@ -173,14 +173,20 @@ func (s *Supervisor) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
+	// One that fails ends the starts of the others, which may wait for it.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for _, part := range others {
 		go func() { results <- s.startFirst(ctx, part) }()
 	}
-	var problems []error
+	var first error
 	for range others {
-		problems = append(problems, <-results)
+		if err := <-results; err != nil && first == nil {
+			first = err
+			cancel()
+		}
 	}
-	return errors.Join(problems...)
+	return first
 }
 
 // startFirst starts a part with a port that it keeps from then on.
