@@ -298,6 +298,14 @@ impl Context {
     pub fn wait_for_raw(&self, request: &impl Serialize) -> Result<(), Error> {
         self.backend.wait_for(&serde_json::to_string(request)?)
     }
+
+    /// Stages what the contract calls `requeue-after`, in a run that may still fail (the failure
+    /// then wins); [`Outcome::requeue_after`] is the usual way.
+    ///
+    /// [`Outcome::requeue_after`]: crate::Outcome::requeue_after
+    pub fn requeue_after_raw(&self, delay: Duration) {
+        self.backend.requeue_after(crate::outcome::milliseconds(delay));
+    }
 }
 
 impl std::fmt::Debug for Context {

@@ -31,6 +31,8 @@ use crate::outcome::milliseconds;
 #[must_use]
 pub struct Manifest {
     fields: Map<String, Value>,
+    /// Says it instead of the fields.
+    text: Option<String>,
 }
 
 /// A kind beside the primary one that is read, that triggers, or both; for
@@ -118,7 +120,14 @@ impl Manifest {
         set(&mut fields, "version", json!(version));
         set(&mut fields, "sdk", json!(concat!("reeve-sdk ", env!("CARGO_PKG_VERSION"))));
         set(&mut fields, "primary", json!({ "apiVersion": api_version, "kind": kind }));
-        Self { fields }
+        Self { fields, text: None }
+    }
+
+    /// A manifest from its text, which is given to the host as it is, even if it is none: for
+    /// plugins that are generated, and for tests of a host.
+    pub fn from_text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { fields: serde_json::from_str(&text).unwrap_or_default(), text: Some(text) }
     }
 
     /// One sentence for people.
@@ -255,7 +264,10 @@ impl Manifest {
 
     /// The document that the host reads.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(&self.fields).unwrap_or_default()
+        match &self.text {
+            Some(text) => text.clone(),
+            None => serde_json::to_string(&self.fields).unwrap_or_default(),
+        }
     }
 
     /// The document's fields.

@@ -1,0 +1,26 @@
+//! The probe that only reconciles.
+
+use reeve_probe::block;
+use reeve_sdk::prelude::*;
+
+struct Probe;
+
+static BLOCK: block::Block = block::with(block::DEFAULT);
+
+impl Reconciler for Probe {
+    type Object = Value;
+
+    fn manifest() -> Manifest {
+        block::manifest(&BLOCK)
+    }
+
+    fn reconcile(ctx: &Context, object: &Value) -> Result<Outcome, Error> {
+        reeve_probe::reconcile(ctx, object, &BLOCK)
+    }
+
+    fn gone(ctx: &Context) -> Result<Outcome, Error> {
+        Ok(reeve_probe::gone(ctx, &BLOCK))
+    }
+}
+
+reeve_sdk::export!(Probe);
