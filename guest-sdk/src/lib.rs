@@ -84,6 +84,7 @@ pub mod log;
 mod manifest;
 mod object;
 mod outcome;
+mod predicate;
 mod reconciler;
 #[cfg(target_arch = "wasm32")]
 mod role;
@@ -108,6 +109,7 @@ pub use handle::{Handle, Handles};
 pub use manifest::{Limits, Manifest, OnExhausted, Relation, Retry, StatusStrategy, Verb, Watch};
 pub use object::{Metadata, Object, ObjectName, OwnerReference};
 pub use outcome::{Outcome, Wait};
+pub use predicate::Predicate;
 pub use reconciler::{Cleanup, Mapper, Reconciler};
 pub use write::{Answer, Propagation, Write};
 
@@ -141,4 +143,32 @@ pub mod __private {
     pub use crate::role::Exported;
     #[cfg(target_arch = "wasm32")]
     pub use crate::wit;
+
+    use crate::backend::Backend;
+
+    /// What a text is staged as.
+    #[derive(Clone, Copy, Debug)]
+    pub enum Stage {
+        /// `apply-child`, without options.
+        Child,
+        /// `set-status`.
+        Status,
+        /// `write`, without id.
+        Write,
+        /// `wait-for`.
+        Wait,
+    }
+
+    /// Stages a text as it is, be it JSON or not: for plugins that test a host.
+    ///
+    /// # Errors
+    /// What the host says to it.
+    pub fn stage_text(ctx: &crate::Context, stage: Stage, text: &str) -> Result<(), crate::Error> {
+        match stage {
+            Stage::Child => ctx.backend().apply_child(text, &[]),
+            Stage::Status => ctx.backend().set_status(text),
+            Stage::Write => ctx.backend().write(None, text),
+            Stage::Wait => ctx.backend().wait_for(text),
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::outcome::milliseconds;
+use crate::predicate::Predicate;
 
 /// A plugin's manifest: its name, the kinds it works on, and its limits.
 ///
@@ -147,10 +148,10 @@ impl Manifest {
         self.primary("fields", json!(selector))
     }
 
-    /// Which changes of a primary trigger, as the contract's predicate document. Without it: any
-    /// change but of `status`, `resourceVersion` and `managedFields`.
-    pub fn predicate(self, predicate: Value) -> Self {
-        self.primary("predicate", predicate)
+    /// Which changes of a primary trigger. Without it: any change but of `status`,
+    /// `resourceVersion` and `managedFields`.
+    pub fn predicate(self, predicate: Predicate) -> Self {
+        self.primary("predicate", predicate.into_json())
     }
 
     /// Calls [`Reconciler::gone`](crate::Reconciler::gone) once when a primary is gone.
@@ -340,9 +341,9 @@ impl Watch {
         self.with("metadataOnly", json!(true))
     }
 
-    /// Which changes trigger, as the contract's predicate document.
-    pub fn predicate(self, predicate: Value) -> Self {
-        self.with("predicate", predicate)
+    /// Which changes trigger. Without it: every change, of the status too.
+    pub fn predicate(self, predicate: Predicate) -> Self {
+        self.with("predicate", predicate.into_json())
     }
 
     fn with(mut self, key: &str, value: Value) -> Self {
@@ -470,6 +471,7 @@ mod tests {
         let manifest = Manifest::new("a", "1", "x.dev/v1", "X")
             .select_labels("l")
             .when_gone()
+            .predicate(Predicate::labels("a=b").negated().and(Predicate::generation_changed()))
             .owns("apps/v1", "Deployment")
             .watch_label("v1", "Secret", "x.dev/x")
             .watch_map("nodes", "v1", "Node")
@@ -483,7 +485,10 @@ mod tests {
             Value::Object(manifest.fields().clone()),
             json!({
                 "name": "a", "version": "1", "sdk": concat!("reeve-sdk ", env!("CARGO_PKG_VERSION")),
-                "primary": { "apiVersion": "x.dev/v1", "kind": "X", "labels": "l", "whenGone": true },
+                "primary": {
+                    "apiVersion": "x.dev/v1", "kind": "X", "labels": "l", "whenGone": true,
+                    "predicate": { "all": [{ "not": { "labels": "a=b" } }, "generationChanged"] },
+                },
                 "watches": [
                     { "apiVersion": "apps/v1", "kind": "Deployment", "relation": "owned" },
                     { "apiVersion": "v1", "kind": "Secret", "relation": { "label": "x.dev/x" } },

@@ -133,6 +133,10 @@ impl Backend for FakeCall {
 
     fn list(&self, kind: &Gvk, filters: &[(String, String)]) -> Result<FakeList, Error> {
         self.declared(kind)?;
+        for (key, value) in filters {
+            // A filter that is none is refused, whatever there is to filter.
+            self.matches(kind, &Value::Null, key, value)?;
+        }
         let mut found = Vec::new();
         for object in self.of_kind(kind) {
             let mut matches = true;
@@ -162,7 +166,7 @@ impl Backend for FakeCall {
     }
 
     fn apply_child(&self, object: &str, options: &[(String, String)]) -> Result<(), Error> {
-        let mut child: Value = serde_json::from_str(object)?;
+        let mut child = parse("a child", object)?;
         for pointer in ["/apiVersion", "/kind", "/metadata/name"] {
             if text(&child, pointer).is_empty() {
                 return Err(invalid(format!("a child needs {}", pointer[1..].replace('/', "."))));
@@ -240,7 +244,7 @@ impl Backend for FakeCall {
     }
 
     fn write(&self, id: Option<&str>, request: &str) -> Result<(), Error> {
-        let request: Value = serde_json::from_str(request)?;
+        let request = parse("a request", request)?;
         let verb = match text(&request, "/verb") {
             "merge-patch" | "json-patch" => "patch",
             verb @ ("create" | "apply" | "delete") => verb,
@@ -264,7 +268,7 @@ impl Backend for FakeCall {
     }
 
     fn wait_for(&self, request: &str) -> Result<(), Error> {
-        let request: Value = serde_json::from_str(request)?;
+        let request = parse("a request", request)?;
         let target = request.get("name").is_some() != request.get("labels").is_some();
         let until =
             ["condition", "equals", "exists"].iter().filter(|key| request.get(**key).is_some()).count();
@@ -376,6 +380,10 @@ fn indexed(value: &Value, tokens: &[&str], expected: &str) -> bool {
             value.pointer(&format!("/{token}")).is_some_and(|inner| indexed(inner, rest, expected))
         }
     }
+}
+
+fn parse(what: &str, text: &str) -> Result<Value, Error> {
+    serde_json::from_str(text).map_err(|_| invalid(format!("{what} must be JSON")))
 }
 
 fn not_declared(message: String) -> Error {
