@@ -30,7 +30,7 @@ test: reeve guests kubernetes ## Every test: plugins, unit, property and protoco
 	$(call say,Testing the plugins natively)
 	@cargo test --quiet --manifest-path plugins/Cargo.toml --target-dir $(CARGO_TARGET_DIR)/plugins-native
 	$(call say,Testing the control plane's supervisor)
-	@cd tests/controlplane && go vet ./... && go test ./...
+	@cd tests/controlplane && CONTROLPLANE=$$(./ensure) go test -count=1 ./internal/...
 	$(call say,Testing the workspace)
 	@cargo test --workspace
 
@@ -56,7 +56,7 @@ soak-short: reeve guests kubernetes ## 1,000 Websites, kills, restarts and swaps
 
 .PHONY: controlplane
 controlplane: kubernetes ## A real control plane in the foreground; prints its kubeconfig, Ctrl-C ends it
-	@bin=$$(tests/controlplane/ensure) && dir=$$(mktemp -d) && "$$bin/controlplane" up --dir "$$dir" --kwok "$$bin/kwok" --rm
+	@"$$(tests/controlplane/ensure)/controlplane" up
 
 # --- the parts
 
