@@ -1,10 +1,13 @@
 //! What a plugin says of itself.
 
+mod limits;
+
 use std::time::Duration;
+
+pub use limits::{Limits, OnExhausted, Retry, StatusStrategy};
 
 use serde_json::{Map, Value, json};
 
-use crate::outcome::milliseconds;
 use crate::predicate::Predicate;
 
 /// A plugin's manifest: its name, the kinds it works on, and its limits.
@@ -74,40 +77,6 @@ pub enum Verb {
     Patch,
     /// DELETE.
     Delete,
-}
-
-/// What one run may use. The host's own ceiling applies beside it.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[must_use = "pass it to `Manifest::limits`"]
-pub struct Limits {
-    fields: Map<String, Value>,
-}
-
-/// How failures are retried: exponentially with ±10 % jitter.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[must_use = "pass it to `Manifest::retry`"]
-pub struct Retry {
-    fields: Map<String, Value>,
-}
-
-/// What happens to an object after its last attempt, when it is marked `Stalled`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnExhausted {
-    /// Its delays go on doubling to the cap; the default.
-    Slow,
-    /// It is left until it changes.
-    Stop,
-}
-
-/// How the status is written; each writes only the difference, and nothing when there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusStrategy {
-    /// A merge patch; the default.
-    Merge,
-    /// Server-side apply with the plugin's field manager: several plugins can share a status.
-    Apply,
-    /// A replace with the resourceVersion that the run read.
-    Update,
 }
 
 // === impl Manifest ===
@@ -352,98 +321,6 @@ impl Watch {
     }
 }
 
-// === impl Limits and Retry ===
-
-impl Limits {
-    /// The defaults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Linear memory in MiB, 1 to 512; default 64.
-    pub fn memory_mib(self, mib: u32) -> Self {
-        self.with("memoryMib", json!(mib))
-    }
-
-    /// From start to end of a run, 10 ms to 10 min; default 30 s.
-    pub fn deadline(self, deadline: Duration) -> Self {
-        self.with("deadlineMs", json!(milliseconds(deadline)))
-    }
-
-    /// Objects in work at once, 1 to 256; default 4.
-    pub fn concurrency(self, objects: u32) -> Self {
-        self.with("concurrency", json!(objects))
-    }
-
-    /// Log lines of one run; default 256.
-    pub fn log_lines(self, lines: u32) -> Self {
-        self.with("logLines", json!(lines))
-    }
-
-    /// Events of one run; default 16.
-    pub fn events(self, events: u32) -> Self {
-        self.with("events", json!(events))
-    }
-
-    /// Host calls of one run; default 100,000.
-    pub fn host_calls(self, calls: u64) -> Self {
-        self.with("hostCalls", json!(calls))
-    }
-
-    /// KiB staged in one run; default 8,192.
-    pub fn staged_kib(self, kib: u32) -> Self {
-        self.with("stagedKib", json!(kib))
-    }
-
-    /// Children of one run; default 1,000.
-    pub fn children(self, children: u32) -> Self {
-        self.with("children", json!(children))
-    }
-
-    fn with(mut self, key: &str, value: Value) -> Self {
-        set(&mut self.fields, key, value);
-        self
-    }
-}
-
-impl Retry {
-    /// The defaults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The first delay, doubled with each failure; default 1 s.
-    pub fn base(self, delay: Duration) -> Self {
-        self.with("baseMs", json!(milliseconds(delay)))
-    }
-
-    /// The longest delay; default 5 min.
-    pub fn cap(self, delay: Duration) -> Self {
-        self.with("capMs", json!(milliseconds(delay)))
-    }
-
-    /// Failures until the object is `Stalled`; default 5.
-    pub fn max_attempts(self, attempts: u32) -> Self {
-        self.with("maxAttempts", json!(attempts))
-    }
-
-    /// What happens then.
-    pub fn on_exhausted(self, what: OnExhausted) -> Self {
-        self.with(
-            "onExhausted",
-            json!(match what {
-                OnExhausted::Slow => "slow",
-                OnExhausted::Stop => "stop",
-            }),
-        )
-    }
-
-    fn with(mut self, key: &str, value: Value) -> Self {
-        set(&mut self.fields, key, value);
-        self
-    }
-}
-
 // === impl Verb ===
 
 impl Verb {
@@ -463,44 +340,4 @@ fn set(map: &mut Map<String, Value>, key: &str, value: Value) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_document_is_what_the_host_reads() {
-        let manifest = Manifest::new("a", "1", "x.dev/v1", "X")
-            .select_labels("l")
-            .when_gone()
-            .predicate(Predicate::labels("a=b").negated().and(Predicate::generation_changed()))
-            .owns("apps/v1", "Deployment")
-            .watch_label("v1", "Secret", "x.dev/x")
-            .watch_map("nodes", "v1", "Node")
-            .index("cm", "x.dev/v1", "X", "/spec/cm")
-            .writes("v1", "Pod/eviction", &[Verb::Create])
-            .resync(Duration::from_secs(60))
-            .retry(Retry::new().base(Duration::from_millis(10)).on_exhausted(OnExhausted::Stop))
-            .limits(Limits::new().memory_mib(8))
-            .status(StatusStrategy::Apply);
-        assert_eq!(
-            Value::Object(manifest.fields().clone()),
-            json!({
-                "name": "a", "version": "1", "sdk": concat!("reeve-sdk ", env!("CARGO_PKG_VERSION")),
-                "primary": {
-                    "apiVersion": "x.dev/v1", "kind": "X", "labels": "l", "whenGone": true,
-                    "predicate": { "all": [{ "not": { "labels": "a=b" } }, "generationChanged"] },
-                },
-                "watches": [
-                    { "apiVersion": "apps/v1", "kind": "Deployment", "relation": "owned" },
-                    { "apiVersion": "v1", "kind": "Secret", "relation": { "label": "x.dev/x" } },
-                    { "name": "nodes", "apiVersion": "v1", "kind": "Node", "relation": "map" },
-                ],
-                "indexes": [{ "name": "cm", "apiVersion": "x.dev/v1", "kind": "X", "pointer": "/spec/cm" }],
-                "writes": [{ "apiVersion": "v1", "kind": "Pod", "verbs": ["create"], "subresources": ["eviction"] }],
-                "resyncSeconds": 60,
-                "retry": { "baseMs": 10, "onExhausted": "stop" },
-                "limits": { "memoryMib": 8 },
-                "status": "apply",
-            })
-        );
-    }
-}
+mod tests;

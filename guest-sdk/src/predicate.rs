@@ -1,6 +1,6 @@
 //! Which changes of an object trigger a run.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A test of a change, for [`Manifest::predicate`](crate::Manifest::predicate) and
 /// [`Watch::predicate`](crate::Watch::predicate).
@@ -42,31 +42,40 @@ impl Predicate {
 
     /// The object has labels that a selector matches.
     pub fn labels(selector: &str) -> Self {
-        Self(json!({ "labels": selector }))
+        Self::tagged("labels", json!(selector))
     }
 
     /// The object has this value at a JSON pointer; `null` also holds where there is nothing.
     pub fn field(pointer: &str, equals: Value) -> Self {
-        Self(json!({ "field": { "pointer": pointer, "equals": equals } }))
+        let mut field = Map::new();
+        field.insert("pointer".to_owned(), json!(pointer));
+        field.insert("equals".to_owned(), equals);
+        Self::tagged("field", Value::Object(field))
     }
 
     /// Both hold.
     pub fn and(self, other: Self) -> Self {
-        Self(json!({ "all": [self.0, other.0] }))
+        Self::tagged("all", Value::Array(vec![self.0, other.0]))
     }
 
     /// At least one holds.
     pub fn or(self, other: Self) -> Self {
-        Self(json!({ "any": [self.0, other.0] }))
+        Self::tagged("any", Value::Array(vec![self.0, other.0]))
     }
 
     /// It does not hold.
     pub fn negated(self) -> Self {
-        Self(json!({ "not": self.0 }))
+        Self::tagged("not", self.0)
     }
 
     /// The document that the host reads.
     pub fn into_json(self) -> Value {
         self.0
+    }
+
+    fn tagged(tag: &str, value: Value) -> Self {
+        let mut predicate = Map::new();
+        predicate.insert(tag.to_owned(), value);
+        Self(Value::Object(predicate))
     }
 }

@@ -19,7 +19,7 @@ use crate::reconciler::{Cleanup, Mapper, Reconciler, flow};
 
 /// The virtual clock of a test begins at 2026-01-01T00:00:00Z.
 pub(super) fn start() -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_767_225_600)
+    crate::time::parse_rfc3339("2026-01-01T00:00:00Z").unwrap_or(UNIX_EPOCH)
 }
 
 /// The deadline that a manifest has by default.

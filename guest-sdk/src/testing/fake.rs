@@ -372,7 +372,7 @@ fn indexed(value: &Value, tokens: &[&str], expected: &str) -> bool {
     match tokens {
         [] => match value {
             Value::String(text) => text == expected,
-            Value::Number(_) | Value::Bool(_) => value.to_string() == expected,
+            Value::Number(_) | Value::Bool(_) => value.to_string().as_str() == expected,
             _ => false,
         },
         ["*", rest @ ..] => value.as_array().into_iter().flatten().any(|item| indexed(item, rest, expected)),

@@ -229,7 +229,7 @@ fn a_world_retries_with_back_off_and_resets() {
     assert_eq!(status["conditions"][1]["status"], "True");
     assert_eq!(status["attempt"], 5);
     world.put(script(&json!({ "fail": false })));
-    world.advance(Duration::from_secs(3600));
+    world.advance(Duration::from_hours(1));
     assert_eq!(world.runs().len(), 6, "a permanent failure is not retried");
 }
 
@@ -237,7 +237,7 @@ fn a_world_retries_with_back_off_and_resets() {
 fn a_world_wakes_who_waits_and_times_out() {
     let mut world = World::new::<Scripted>();
     world.put(script(&json!({ "outcome": "wait" })));
-    world.advance(Duration::from_secs(60));
+    world.advance(Duration::from_mins(1));
     assert_eq!(world.runs().len(), 1);
     world.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" },
         "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }));

@@ -40,7 +40,9 @@ pub(crate) fn misbehave(ctx: &Context, mode: &str, n: u64) -> bool {
             black_box(deeper(0));
         }
         "logs" => {
-            (0..n).for_each(|i| log::write(Level::Info, &format!("line {i}"), &[("i", &i.to_string())]))
+            for i in 0..n {
+                log::write(Level::Info, &format!("line {i}"), &[("i", &i.to_string())]);
+            }
         }
         "log-huge" => log::write(Level::Info, &"x".repeat(mib(n)), &[]),
         "stdout" => (0..n).for_each(|i| {

@@ -57,6 +57,9 @@ pub fn gone(ctx: &Context, block: &'static Block) -> Outcome {
 ///
 /// # Errors
 /// What the changed object's annotation says.
+///
+/// # Panics
+/// If it says so.
 #[expect(clippy::panic, reason = "a scenario asks for it")]
 pub fn map(watch: &str, changed: &Handle, block: &'static Block) -> Result<Vec<ObjectName>, Error> {
     let name = changed.name();

@@ -136,9 +136,9 @@ impl<'a> Run<'a> {
                     self.facts.insert("i".to_owned(), i.to_string());
                     let object = expand::value(&step["apply"]["object"], &self.facts);
                     if argument["adopt"] == true {
-                        ctx.adopt_child(&object)?
+                        ctx.adopt_child(&object)?;
                     } else {
-                        ctx.apply_child(&object)?
+                        ctx.apply_child(&object)?;
                     }
                 }
             }

@@ -11,7 +11,7 @@ const CONTAINER_PORT: u16 = 80;
 const DIGEST: &str = "example.reeve.dev/html-digest";
 /// How long the Deployment may take to become available; then the Website fails with
 /// `WAIT_TIMEOUT` and says so in its condition.
-const ROLLOUT_LIMIT: Duration = Duration::from_secs(600);
+const ROLLOUT_LIMIT: Duration = Duration::from_mins(10);
 
 /// A Website as it is read.
 pub(crate) type Site = Object<Spec>;
