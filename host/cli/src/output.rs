@@ -15,6 +15,14 @@ pub(crate) fn line(line: &str) {
     }
 }
 
+/// The exit code of a sub-command; what failed goes to standard error, with its causes.
+pub(crate) fn exit_code(done: anyhow::Result<()>) -> std::process::ExitCode {
+    let Err(error) = done else { return std::process::ExitCode::SUCCESS };
+    // Nobody is left to tell when standard error is closed too.
+    let _ = writeln!(std::io::stderr().lock(), "reeve: {error:#}");
+    exit::FAILURE.into()
+}
+
 /// Exit codes of the `reeve` command.
 pub(crate) mod exit {
     /// Something failed; the last line of standard error says what.

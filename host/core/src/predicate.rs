@@ -60,6 +60,23 @@ pub fn admits_related(predicate: Option<&Predicate>, old: Option<&Object>, new: 
     decide(predicate, old, new, |old, new| old.meta.resource_version != new.meta.resource_version)
 }
 
+/// Whether an update holds more than what the host itself writes to a primary for a plugin, status
+/// and finalizers, and, where the plugin `writes_metadata` of its primary, labels and annotations.
+/// So a foreign change that came in with the answer of an own write is never taken for an echo.
+pub fn changed_beyond_own_writes(old: &Object, new: &Object, writes_metadata: bool) -> bool {
+    if old.meta.generation != new.meta.generation || old.meta.deleting != new.meta.deleting {
+        return true;
+    }
+    let foreign = |object| {
+        wanted(object).filter(move |(key, _)| match *key {
+            "finalizers" => false,
+            "labels" | "annotations" => !writes_metadata,
+            _ => true,
+        })
+    };
+    !foreign(old).eq(foreign(new))
+}
+
 fn decide(
     predicate: Option<&Predicate>,
     old: Option<&Object>,

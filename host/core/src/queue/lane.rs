@@ -53,7 +53,8 @@ enum EntryState {
 #[derive(Debug)]
 struct Work {
     ticket: u64,
-    priority: Priority,
+    /// How and why the ticket was given.
+    wish: Wish,
     /// What was asked for in the meantime.
     again: Option<(Instant, Wish)>,
     /// The object went in the meantime.
@@ -229,8 +230,7 @@ impl Lane {
         self.given += 1;
         let ticket = self.given;
         self.out.insert(ticket, clock.now);
-        entry.state =
-            EntryState::InWork(Work { ticket, priority: wish.priority, again: None, forgotten: false });
+        entry.state = EntryState::InWork(Work { ticket, wish, again: None, forgotten: false });
         let waited = clock.now.saturating_duration_since(spot.since);
         self.metrics.left(spot.priority);
         self.metrics.queue_duration.observe(waited.as_secs_f64());
@@ -254,17 +254,20 @@ impl Lane {
             self.metrics.work_duration.observe(clock.now.saturating_duration_since(since).as_secs_f64());
         }
         let retry = self.config.retry;
+        let priority = work.wish.priority;
+        let wish = |priority, reason: Reason| Wish { priority, reasons: reason.into() };
         let mut delay = None;
         self.change_attempts(name, |attempts| match settle {
             Settle::Done => *attempts = Attempts::default(),
             Settle::After(after) => {
                 *attempts = Attempts::default();
-                delay = Some((after.min(MAX_DELAY), Priority::NORMAL.min(work.priority), Reason::Timer));
+                delay = Some((after.min(MAX_DELAY), wish(priority.min(Priority::NORMAL), Reason::Timer)));
             }
-            Settle::Again(reason) => delay = Some((Duration::ZERO, work.priority, reason)),
+            Settle::Again(reason) => delay = Some((Duration::ZERO, wish(priority, reason))),
+            Settle::Hold(after) => delay = Some((after.min(MAX_DELAY), work.wish)),
             Settle::Failed { retry: kind } => {
                 let after = attempts.failed(clock.now, kind, &retry, rng);
-                delay = after.map(|after| (after, work.priority, Reason::Retry));
+                delay = after.map(|after| (after, wish(priority, Reason::Retry)));
             }
         });
         let attempts = self.entries.get(name).map(|entry| entry.attempts).unwrap_or_default();
@@ -275,11 +278,11 @@ impl Lane {
             self.entries.remove(name);
             return settled;
         }
-        let planned = delay.map(|(after, priority, reason)| {
+        let planned = delay.map(|(after, wish)| {
             if !after.is_zero() {
                 self.metrics.retries.inc();
             }
-            (clock.now + after, Wish { priority, reasons: reason.into() })
+            (clock.now + after, wish)
         });
         let next = match (planned, work.again) {
             (Some(planned), Some(again)) => Some(merge(planned, again)),

@@ -25,6 +25,9 @@ pub enum Settle {
     After(Duration),
     /// Neither well nor badly: once more at once. Attempts stay as they are.
     Again(Reason),
+    /// It could not be worked on yet, and nobody is to blame: again after this time, or when
+    /// something happens, for the same reasons. Attempts stay as they are.
+    Hold(Duration),
     /// Badly.
     Failed {
         /// Whether and when it is tried again.

@@ -54,8 +54,8 @@ struct ModelKey {
     /// When it runs (again).
     plan: Option<Plan>,
     ready: bool,
-    /// The priority of the ticket that is out.
-    out: Option<Priority>,
+    /// Priority and reasons of the ticket that is out.
+    out: Option<(Priority, Reasons)>,
     forgotten: bool,
     failures: u32,
     outages: u32,
@@ -224,7 +224,8 @@ impl Model {
         }
         lane.given += 1;
         let key = lane.keys.get_mut(&name).unwrap();
-        (key.plan, key.ready, key.out, key.forgotten) = (None, false, Some(plan.priority), false);
+        (key.plan, key.ready, key.out, key.forgotten) =
+            (None, false, Some((plan.priority, plan.reasons)), false);
         Some((index, name.clone(), plan, key.failures + 1))
     }
 
@@ -233,7 +234,7 @@ impl Model {
         self.set += 1;
         let lane = self.lanes.get_mut(&lane).unwrap();
         let key = lane.keys.get_mut(name).unwrap();
-        let priority = key.out.take().unwrap();
+        let (priority, reasons) = key.out.take().unwrap();
         let max_attempts = lane.config.retry.max_attempts;
         let next = match settle {
             Settle::Done => {
@@ -242,15 +243,16 @@ impl Model {
             }
             Settle::After(after) => {
                 key.reset();
-                Some((after, priority.min(Priority::NORMAL), Reason::Timer))
+                Some((after, priority.min(Priority::NORMAL), Reason::Timer.into()))
             }
-            Settle::Again(reason) => Some((Duration::ZERO, priority, reason)),
+            Settle::Again(reason) => Some((Duration::ZERO, priority, reason.into())),
+            Settle::Hold(after) => Some((after, priority, reasons)),
             Settle::Failed { retry: FailureRetry::Outage } => {
                 key.outages += 1;
                 let base = seconds(1 << (key.outages - 1).min(10))
                     .min(ms(lane.config.retry.cap_ms))
                     .min(seconds(30));
-                Some((jittered(base, &mut self.rng), priority, Reason::Retry))
+                Some((jittered(base, &mut self.rng), priority, Reason::Retry.into()))
             }
             Settle::Failed { retry } => {
                 let left = key.window.filter(|end| *end > now).map(|end| end - now);
@@ -269,7 +271,7 @@ impl Model {
                     _ => None,
                 };
                 key.window = after.map(|after| now + after);
-                after.map(|after| (after, priority, Reason::Retry))
+                after.map(|after| (after, priority, Reason::Retry.into()))
             }
         };
         let (attempts, stalled) = (key.failures, key.failures >= max_attempts);
@@ -277,8 +279,8 @@ impl Model {
             *key = ModelKey::default();
             return Settled { attempts, stalled, next: None };
         }
-        if let Some((after, priority, reason)) = next {
-            key.merge(Plan { at: now + after, set: self.set, priority, reasons: reason.into() });
+        if let Some((after, priority, reasons)) = next {
+            key.merge(Plan { at: now + after, set: self.set, priority, reasons });
         }
         let next = key.plan.map(|plan| plan.at.saturating_duration_since(now));
         Settled { attempts, stalled, next }
@@ -314,6 +316,7 @@ fn settles() -> impl Strategy<Value = Settle> {
         3 => Just(Settle::Done),
         1 => delays().prop_map(Settle::After),
         1 => Just(Settle::Again(Reason::Conflict)),
+        1 => delays().prop_map(Settle::Hold),
         4 => failures.prop_map(|retry| Settle::Failed { retry }),
     ]
 }

@@ -154,3 +154,16 @@ async fn back_off_has_jitter_within_ten_percent() {
     delays.sort();
     assert!(delays[99].abs_diff(delays[0]) > ms(150), "from {:?} to {:?}", delays[0], delays[99]);
 }
+
+/// A run that could not begin says nothing of the object.
+#[tokio::test(start_paused = true)]
+async fn a_hold_keeps_reasons_and_attempts() {
+    let queue = lane(Retry::default());
+    fail(&queue, 2).await;
+    queue.push(key("p", "a"), now(Reason::Child).priority(Priority::HIGH));
+    let settled = next(&queue).await.settle(Settle::Hold(ms(500)));
+    assert_eq!(settled, Settled { attempts: 2, stalled: false, next: Some(ms(500)) });
+    let ticket = queue.next().await.unwrap();
+    let seen = (ticket.attempt(), ticket.reasons(), ticket.priority());
+    assert_eq!(seen, (3, Reason::Child.into(), Priority::HIGH));
+}
