@@ -229,14 +229,41 @@ impl Grant {
         self.children.contains(&gvk.group_kind())
     }
 
-    /// The grant in lines for people, one for each kind and what may be done to it.
+    /// The grant in lines for people: `read ConfigMap.v1`, `own Service`, `patch Deployment.apps/scale`.
     pub fn lines(&self) -> Vec<String> {
-        self.declared()
-            .map(|access| access.verb)
-            .collect::<BTreeSet<_>>()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        let mut lines = Vec::new();
+        for gvk in &self.reads {
+            let primary = if *gvk == self.primary { " (primary)" } else { "" };
+            lines.push(format!("read {gvk}{primary}{}", self.places(&[Verb::Get], &gvk.group_kind(), "")));
+        }
+        for kind in &self.children {
+            lines.push(format!("own {kind}{}", self.places(&CHILD_VERBS, kind, "")));
+        }
+        for ((kind, subresource), verbs) in &self.writes {
+            let verbs: Vec<_> = verbs.iter().copied().collect();
+            let words = verbs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let access = Access { verb: Verb::Get, kind: kind.clone(), subresource: subresource.clone() };
+            lines.push(format!("{words} {access}{}", self.places(&verbs, kind, subresource)));
+        }
+        let primary = self.primary.group_kind();
+        lines.push(format!(
+            "write the status of {primary}{}",
+            self.places(&[Verb::Patch], &primary, "status")
+        ));
+        if self.cleanup {
+            lines.push(format!("keep a finalizer on {primary}{}", self.places(&[Verb::Patch], &primary, "")));
+        }
+        lines
+    }
+
+    /// Where all of the verbs are allowed, where that is not everywhere.
+    fn places(&self, verbs: &[Verb], kind: &GroupKind, subresource: &str) -> String {
+        let some = verbs.iter().filter_map(|&verb| self.ceiling.namespaces(verb, kind, subresource));
+        match some.reduce(|one, other| &one & &other) {
+            None => String::new(),
+            Some(none) if none.is_empty() => " (nowhere within the ceiling)".to_owned(),
+            Some(some) => format!(" (only in namespace {})", some.into_iter().collect::<Vec<_>>().join(", ")),
+        }
     }
 
     fn check_primary(&self, subresource: Option<&str>, name: &ObjectName) -> Result<(), Denied> {

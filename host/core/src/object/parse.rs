@@ -17,7 +17,7 @@ struct Text<'a>(Cow<'a, str>);
 
 /// What is read of an object. All the rest is checked to be JSON and skipped.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object of the cluster")]
 struct RawObject<'a> {
     #[serde(borrow)]
     api_version: Option<Text<'a>>,
@@ -28,7 +28,7 @@ struct RawObject<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "the metadata of an object")]
 struct RawMeta<'a> {
     #[serde(borrow)]
     namespace: Option<Text<'a>>,
@@ -50,7 +50,7 @@ struct RawMeta<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an owner reference")]
 struct RawOwner<'a> {
     #[serde(borrow)]
     api_version: Text<'a>,
