@@ -74,8 +74,19 @@ pub(crate) fn inspect(bytes: &[u8], limit: usize) -> Result<(Inspection, Option<
     Ok((inspection, component))
 }
 
-/// Makes a component of a core module that carries the contract in a `component-type` section.
-fn componentize(module: &[u8]) -> Result<Vec<u8>, Reject> {
+/// Makes a component of a core module that carries the contract in a `component-type` section,
+/// as `wasm32-unknown-unknown` builds give it.
+///
+/// # Errors
+/// [`Reject::CoreModule`] when it cannot be made one.
+pub fn componentize(module: &[u8]) -> Result<Vec<u8>, Reject> {
+    let says_what = |payload: Result<Payload<'_>, _>| match payload {
+        Ok(Payload::CustomSection(section)) => section.name().starts_with("component-type"),
+        _ => false,
+    };
+    if !Parser::new(0).parse_all(module).any(says_what) {
+        return Err(Reject::CoreModule("it has no `component-type` section".to_owned()));
+    }
     wit_component::ComponentEncoder::default()
         .validate(true)
         .module(module)

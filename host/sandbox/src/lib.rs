@@ -37,7 +37,7 @@ mod wasi;
 pub use abi::Role;
 pub use config::SandboxConfig;
 pub use engine::Allocation;
-pub use inspect::{Inspection, Roles};
+pub use inspect::{Inspection, Roles, componentize};
 pub use reject::Reject;
 pub use run::{Plugin, Request};
 pub use sandbox::{Loaded, Sandbox, SandboxError};
