@@ -1,5 +1,5 @@
 //! The generated bindings of the contract: the only module that names WIT types together with
-//! [`crate::role`].
+//! `crate::role`.
 //!
 //! There is one world per role, and each world has its own export macro, so that a component
 //! exports exactly the roles whose macro was used. All share the imports of `describes`.

@@ -129,6 +129,14 @@ impl World {
             let mut object = child.object.clone();
             own(&mut object, primary, &plugin);
             let id = identity(&object);
+            if object["metadata"]["namespace"] != primary["metadata"]["namespace"]
+                && primary["metadata"]["namespace"].is_string()
+            {
+                return Err(Error::permanent(
+                    "CROSS_NAMESPACE_OWNER",
+                    format!("{} {} lies in another namespace than {name}", id.1, id.3),
+                ));
+            }
             if let Some(live) = self.store.find(&id)
                 && !before.contains(&id)
                 && !(child.adopt && live["metadata"]["ownerReferences"].is_null())
