@@ -7,22 +7,22 @@
 //! `enqueue` (other ways to a run) → `dispatch` → [`wait`] → [`failures`], `apiserver`, `admin`
 //! (what people see) → [`metrics`] → [`host`] (start and stop).
 
+mod admin;
+mod apiserver;
 pub mod config;
-pub mod logging;
+mod dispatch;
+mod enqueue;
+pub mod failures;
 mod fetch;
-pub mod source;
+pub mod host;
+pub mod logging;
+mod mapper;
+pub mod metrics;
 pub mod registry;
 pub mod roster;
 pub mod router;
-mod mapper;
-mod enqueue;
-mod dispatch;
+pub mod source;
 pub mod wait;
-pub mod failures;
-mod apiserver;
-mod admin;
-pub mod metrics;
-pub mod host;
 
 pub use config::HostConfig;
 pub use host::{Host, RunError, StartError};

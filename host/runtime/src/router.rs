@@ -134,7 +134,9 @@ pub fn route(change: &Change, table: &RouteTable) -> Vec<Routed> {
             Target::Primary { when_gone, writes_metadata } => {
                 route.primary_changed(change, old, new, *when_gone, *writes_metadata, &mut routed);
             }
-            Target::Related(watch, relation) => route.related_changed(change, old, new, watch, relation, &mut routed),
+            Target::Related(watch, relation) => {
+                route.related_changed(change, old, new, watch, relation, &mut routed)
+            }
         }
     }
     routed
@@ -196,7 +198,9 @@ impl Route {
                 routed.push(Routed::Run(run(new, Reason::Created)));
             }
             (Some(old), Some(new)) => {
-                if old.pointer(RECONCILE_AT) != new.pointer(RECONCILE_AT) && new.pointer(RECONCILE_AT).is_some() {
+                if old.pointer(RECONCILE_AT) != new.pointer(RECONCILE_AT)
+                    && new.pointer(RECONCILE_AT).is_some()
+                {
                     routed.push(Routed::Run(Run { priority: Priority::HIGH, ..run(new, Reason::Manual) }));
                     return;
                 }
@@ -252,10 +256,13 @@ impl Route {
             Relation::Owned | Relation::OwnedByAny => {
                 let primary = self.primary.group_kind();
                 let any = *relation == Relation::OwnedByAny;
-                let owners = meta.owners.iter().filter(|owner| (any || owner.controller()) && is_of(owner, &primary));
+                let owners =
+                    meta.owners.iter().filter(|owner| (any || owner.controller()) && is_of(owner, &primary));
                 owners.filter_map(|owner| self.beside(object, owner.name())).collect()
             }
-            Relation::Label(key) => meta.label(key).and_then(|value| self.beside(object, value)).into_iter().collect(),
+            Relation::Label(key) => {
+                meta.label(key).and_then(|value| self.beside(object, value)).into_iter().collect()
+            }
             Relation::Index(index) => {
                 let namespace = match self.scope {
                     Scope::Namespaced => meta.name.namespace.clone(),
@@ -268,7 +275,9 @@ impl Route {
                 };
                 // Not synced: the primaries are all told when they come.
                 let found = self.reader.list(&self.primary, &query);
-                found.map(|list| list.iter().map(|primary| primary.meta().name.clone()).collect()).unwrap_or_default()
+                found
+                    .map(|list| list.iter().map(|primary| primary.meta().name.clone()).collect())
+                    .unwrap_or_default()
             }
             Relation::Map | Relation::Read => Vec::new(),
         }

@@ -222,11 +222,6 @@ impl Dispatch {
 
     /// Gives a ticket back for a while, with its reasons.
     fn hold(&self, ticket: Ticket, delay: Duration) -> Settled {
-        for reason in ticket.reasons().iter() {
-            self.0
-                .queue
-                .push(ticket.key().clone(), Push { after: delay, priority: ticket.priority(), reason });
-        }
         ticket.settle(Settle::Hold(delay))
     }
 

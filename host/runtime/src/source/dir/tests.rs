@@ -85,13 +85,14 @@ async fn a_file_is_told_once_per_content() {
 #[tokio::test]
 async fn a_mounted_configmap_is_followed_through_its_links() {
     let mut fixture = Fixture::start().await;
+    let root = fixture.folder.path().to_owned();
     let version = |number: &str, bytes: &str| {
-        let folder = fixture.path(&format!("..{number}"));
+        let folder = root.join(format!("..{number}"));
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("a.wasm"), bytes).unwrap();
-        let link = fixture.path("..data_tmp");
+        let link = root.join("..data_tmp");
         std::os::unix::fs::symlink(folder.file_name().unwrap(), &link).unwrap();
-        std::fs::rename(&link, fixture.path("..data")).unwrap();
+        std::fs::rename(&link, root.join("..data")).unwrap();
     };
     version("1", "one");
     std::os::unix::fs::symlink("..data/a.wasm", fixture.path("a.wasm")).unwrap();
