@@ -53,8 +53,10 @@ pub(crate) fn run(args: &NewArgs) -> anyhow::Result<()> {
     }
     let shown = folder.display();
     output::line(&format!("{shown}: a plugin that greets whoever a labelled ConfigMap names"));
-    output::line(&format!("  cargo test --manifest-path {shown}/Cargo.toml   tests it without a cluster"));
-    output::line(&format!("  reeve build {shown}                        makes the component"));
+    output::line("tests it without a cluster:");
+    output::line(&format!("  cargo test --manifest-path {shown}/Cargo.toml"));
+    output::line("makes the component:");
+    output::line(&format!("  reeve build {shown}"));
     Ok(())
 }
 

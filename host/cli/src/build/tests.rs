@@ -1,6 +1,8 @@
 use std::fs;
 use std::path::Path;
 
+use clap::Parser as _;
+
 use super::crds;
 
 #[track_caller]
@@ -63,4 +65,51 @@ fn other_documents_are_refused_by_kind() {
     write(folder.path(), "x.yaml", "kind: Deployment\n");
     let error = format!("{:#}", crds::read(folder.path()).unwrap_err());
     assert!(error.contains("x.yaml") && error.contains("it holds a Deployment"), "{error}");
+}
+
+/// What `reeve new` makes is built by `reeve build` into a plugin of at most 150 KB.
+#[test]
+fn a_new_crate_builds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = root.join("target/plugins/new");
+    let made = folder.join("hello-there");
+    if made.exists() {
+        fs::remove_dir_all(&made).unwrap();
+    }
+    fs::create_dir_all(&folder).unwrap();
+    let new = NewArguments::parse_from([
+        "new",
+        "hello-there",
+        "--path",
+        made.to_str().unwrap(),
+        "--sdk-path",
+        root.join("guest-sdk").to_str().unwrap(),
+    ]);
+    crate::new::run(&new.args).unwrap();
+    // The versions that the plugins' workspace is locked to.
+    fs::copy(root.join("plugins/Cargo.lock"), made.join("Cargo.lock")).unwrap();
+    write(&made, ".cargo/config.toml", "[build]\ntarget-dir = \"../target\"\n");
+    write(&made, "crds/a.yaml", "kind: CustomResourceDefinition\nmetadata:\n  name: a.x\n");
+    let out = folder.join("hello-there.wasm");
+    let build = Arguments::parse_from(["build", made.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    super::run(&build.args).unwrap();
+    let component = fs::read(&out).unwrap();
+    assert!(component.len() <= 150_000, "{} bytes", component.len());
+    let text = String::from_utf8_lossy(&component);
+    assert!(text.contains("name: a.x"));
+    assert!(!text.contains(root.canonicalize().unwrap().to_str().unwrap()), "it names the builder's folders");
+}
+
+/// The arguments as the command line gives them.
+#[derive(clap::Parser)]
+struct NewArguments {
+    #[command(flatten)]
+    args: crate::new::NewArgs,
+}
+
+/// The arguments as the command line gives them.
+#[derive(clap::Parser)]
+struct Arguments {
+    #[command(flatten)]
+    args: super::BuildArgs,
 }

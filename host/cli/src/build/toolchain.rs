@@ -84,13 +84,7 @@ impl Crate {
             );
         }
         let folder = std::path::absolute(folder)?.canonicalize()?;
-        let mut command = Command::new("cargo");
-        command.args(["metadata", "--format-version=1", "--no-deps"]).current_dir(&folder);
-        if offline {
-            command.arg("--offline");
-        }
-        let metadata: Value = serde_json::from_str(&answer(&mut command, "cargo metadata")?)
-            .context("failed to read what `cargo metadata` said")?;
+        let metadata = metadata(&folder, false, offline)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let packages = metadata["packages"].as_array().into_iter().flatten();
         let is_plugin = |package: &&Value| {
@@ -177,11 +171,41 @@ impl Crate {
     /// built and tells nothing of the machine.
     fn remap(&self, target: Target) -> anyhow::Result<String> {
         let mut flags = vec![format!("--remap-path-prefix={}=/plugin", self.workspace.display())];
+        for (name, folder) in self.path_dependencies()? {
+            flags.push(format!("--remap-path-prefix={}=/{name}", folder.display()));
+        }
         if let Some(home) = cargo_home() {
             flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
         }
         Ok(format!("target.{}.rustflags={}", target.triple(), serde_json::to_string(&flags)?))
     }
+
+    /// The crates of other folders that it is built from, such as an SDK that is not published.
+    fn path_dependencies(&self) -> anyhow::Result<Vec<(String, PathBuf)>> {
+        let packages = metadata(&self.folder, true, self.offline)?["packages"].take();
+        let local = packages.as_array().into_iter().flatten().filter(|package| package["source"].is_null());
+        Ok(local
+            .filter_map(|package| {
+                let folder = Path::new(package["manifest_path"].as_str()?).parent()?;
+                let name = package["name"].as_str()?.to_owned();
+                (!folder.starts_with(&self.workspace)).then(|| (name, folder.to_path_buf()))
+            })
+            .collect())
+    }
+}
+
+/// What cargo says of the crate in a folder, and of those that it depends on.
+fn metadata(folder: &Path, dependencies: bool, offline: bool) -> anyhow::Result<Value> {
+    let mut command = Command::new("cargo");
+    command.args(["metadata", "--format-version=1"]).current_dir(folder);
+    if !dependencies {
+        command.arg("--no-deps");
+    }
+    if offline {
+        command.arg("--offline");
+    }
+    serde_json::from_str(&answer(&mut command, "cargo metadata")?)
+        .context("failed to read what `cargo metadata` said")
 }
 
 fn has_kind(target: &Value, kind: &str) -> bool {
