@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
+use reeve_e2e::fleet::{WEBSITE, is_ready};
 use reeve_e2e::harness::controlplane::{ControlPlane, Programs};
 use reeve_e2e::harness::guests;
 use reeve_e2e::harness::host::{Host, Start, put};
@@ -15,7 +16,6 @@ use reeve_e2e::harness::wait::soon;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
-const WEBSITE: &str = "example.reeve.dev/v1/Website";
 /// The namespace that the host calls its own here.
 const HOST_NAMESPACE: &str = "reeve-system";
 /// How many Websites are in work while the plugin is swapped.
@@ -51,9 +51,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = tempfile::Builder::new().prefix("reeve-demo").tempdir()?;
     let demo = Demo::start(root.path()).await?;
     if arguments.stay {
-        demo.stay().await?
+        demo.stay().await?;
     } else {
-        demo.show().await?
+        demo.show().await?;
     }
     let code = demo.host.stop(Duration::from_secs(40)).await?;
     ensure!(code == Some(0), "the host ended with {code:?}");
@@ -72,6 +72,8 @@ impl Demo {
         for crd in guests::crds()? {
             kube.install(&crd).await?;
         }
+        // The garbage collector looks for new kinds every 30 s; a restarted one looks at once.
+        plane.part("restart", "kube-controller-manager")?;
 
         step("The host, with the plugin `website` in its folder");
         let dir = root.join("host");
@@ -133,6 +135,8 @@ impl Demo {
                 self.kube.list("apps/v1/Deployment", "default", "reeve.dev/plugin=website").await?;
             let live = children.first().context("there is no Deployment")?;
             ensure!(live["status"]["availableReplicas"] == 3, "{}", live["status"]);
+            let site = self.kube.get(WEBSITE, "default", "hello").await?;
+            ensure!(is_ready(&site) && site["status"]["readyReplicas"] == 3, "{}", site["status"]);
             let maps = self.kube.list("v1/ConfigMap", "default", "reeve.dev/plugin=website").await?;
             let page = maps.first().context("there is no ConfigMap")?["data"].to_string();
             ensure!(page.contains("Hello again"), "{page}");
@@ -148,10 +152,16 @@ impl Demo {
         let crowd: String =
             (0..CROWD).map(|number| website(&format!("crowd-{number:02}"), 0, "one of many")).collect();
         self.kubectl(&["apply", "-f", "-"], &crowd).await?;
-        let next = guests::replaced(&guests::plugin("website")?, "1.0.0", "1.0.1")?;
-        say("$ mv website-1.0.1.wasm plugins/website.wasm");
-        self.host.put("website.wasm", &next)?;
-        self.host.serves("website", "1.0.1").await?;
+        say("$ mv website-next.wasm plugins/website.wasm");
+        self.host.put("website.wasm", &guests::plugin("website-next")?)?;
+        self.host.serves("website", "1.1.0").await?;
+        soon("every page has the new version's footer", async || {
+            let maps = self.kube.list("v1/ConfigMap", "default", "reeve.dev/plugin=website").await?;
+            let new = maps.iter().filter(|map| map["data"].to_string().contains("Served by Reeve")).count();
+            ensure!(new == CROWD + 1, "{new} of {}", maps.len());
+            Ok(())
+        })
+        .await?;
         soon("all Websites are Ready", async || {
             let sites = self.kube.list(WEBSITE, "default", "").await?;
             let ready = sites.iter().filter(|site| condition(site, "Ready") == Some("True")).count();
@@ -162,7 +172,10 @@ impl Demo {
         let metrics = self.host.metrics().await?;
         let failed = metrics.sum("controller_runtime_reconcile_errors_total", &[("controller", "website")]);
         ensure!(failed == 0.0, "{failed} reconciles failed");
-        say(&format!("version 1.0.1 serves, all {} Websites are Ready, no reconcile failed", CROWD + 1));
+        say(&format!(
+            "version 1.1.0 serves, all {} Websites are Ready with the new footer, no reconcile failed",
+            CROWD + 1
+        ));
         Ok(())
     }
 
@@ -189,7 +202,7 @@ impl Demo {
             Ok(())
         })
         .await?;
-        self.host.serves("website", "1.0.1").await
+        self.host.serves("website", "1.1.0").await
     }
 
     async fn config_map(&self) -> anyhow::Result<()> {
@@ -199,7 +212,7 @@ impl Demo {
         for (version, bytes) in [("1.0.0", &first), ("1.0.1", &second)] {
             let file = self.dir.join("hello.wasm");
             std::fs::write(&file, bytes)?;
-            let digest = self.reeve(&["inspect", &file.to_string_lossy(), "--digest"])?;
+            let digest = Self::reeve(&["inspect", &file.to_string_lossy(), "--digest"])?;
             let from = format!("--from-file=plugin.wasm={}", file.display());
             let made = self
                 .kube
@@ -252,7 +265,7 @@ impl Demo {
         let kubeconfig = self.plane.kubeconfig().display();
         step("Everything is up. In another shell:");
         say(&format!(
-            "  export KUBECONFIG={kubeconfig}\n  {} apply -f plugins/website/example.yaml\n  cp my-plugin.wasm {}/\nCtrl-C ends everything. The host's log:",
+            "  export KUBECONFIG={kubeconfig}\n  {} apply -f plugins/website/examples/hello.yaml\n  cp my-plugin.wasm {}/\nCtrl-C ends everything. The host's log:",
             self.plane.programs().kubectl().display(),
             self.host.plugins_dir().display()
         ));
@@ -289,7 +302,7 @@ impl Demo {
         Ok(())
     }
 
-    fn reeve(&self, arguments: &[&str]) -> anyhow::Result<String> {
+    fn reeve(arguments: &[&str]) -> anyhow::Result<String> {
         say(&format!("$ reeve {}", arguments.join(" ")));
         let output =
             std::process::Command::new(reeve_e2e::harness::host::program()?).args(arguments).output()?;

@@ -54,6 +54,8 @@ async fn soak(arguments: &Arguments) -> anyhow::Result<()> {
     for crd in guests::crds()? {
         kube.install(&crd).await?;
     }
+    // The garbage collector looks for new kinds every 30 s; a restarted one looks at once.
+    plane.part("restart", "kube-controller-manager")?;
     let versions = versions()?;
     let fleet = Fleet::new(&kube, "soak", size).await?;
 

@@ -15,7 +15,7 @@ use super::process::tail;
 use crate::fault_proxy::{FaultProxy, Options, Transport, Upstream};
 
 /// Lines of each host's log that a failed scenario shows.
-const SHOWN: usize = 60;
+const SHOWN: usize = 40;
 
 /// One scenario's surroundings.
 pub struct Env {

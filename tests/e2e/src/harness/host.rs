@@ -236,8 +236,8 @@ impl Host {
             for series in
                 ["workqueue_depth", "controller_runtime_active_workers", "reeve_cache_changes_pending"]
             {
-                let value = metrics.sum(series, &[]);
-                ensure!(value == 0.0, "{series} is {value}");
+                let value = metrics.int(series, &[]);
+                ensure!(value == 0, "{series} is {value}");
             }
             Ok(())
         })
@@ -247,7 +247,12 @@ impl Host {
     /// Stops it with SIGTERM and returns its exit code.
     pub async fn stop(&self, within: Duration) -> anyhow::Result<Option<i32>> {
         self.process().signal("TERM")?;
-        let what = "the host ends after SIGTERM";
+        self.wait(within).await
+    }
+
+    /// Waits until it ended and returns its exit code.
+    pub async fn wait(&self, within: Duration) -> anyhow::Result<Option<i32>> {
+        let what = "the host ends";
         let log = self.process().log().to_owned();
         let status = eventually(what, within, async || {
             self.process().ended()?.with_context(|| format!("it runs; its last lines:\n{}", tail(&log, 10)))
@@ -273,26 +278,20 @@ fn free_port() -> anyhow::Result<u16> {
 
 /// Reads the log line that a probe writes at the beginning of each run.
 fn call(line: &Value) -> Option<Call> {
-    let fields = &line["fields"];
-    let message = fields["message"].as_str()?;
-    let role = match message.strip_prefix("probe ")? {
+    let role = match line["message"].as_str()?.strip_prefix("probe ")? {
         "run" => "reconcile",
         role @ ("cleanup" | "gone" | "map") => role,
         _ => return None,
     };
-    // The guest's own fields are one JSON text in the log, because their names are the guest's.
-    let guest: Value = match &fields["fields"] {
-        Value::String(text) => serde_json::from_str(text).ok()?,
-        other => other.clone(),
-    };
-    let text = |name: &str| guest[name].as_str().unwrap_or_default().to_owned();
-    let span = |name: &str| {
-        let spans = line["spans"].as_array().into_iter().flatten();
-        spans.chain([&line["span"]]).find_map(|span| span[name].as_str()).unwrap_or_default().to_owned()
+    // The guest's own fields are one text of `key=value` pairs, because their names are the guest's.
+    let guest = line["fields"].as_str().unwrap_or_default();
+    let text = |name: &str| {
+        let mut pairs = guest.split(' ').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| *key == name).map_or("", |(_, value)| value).to_owned()
     };
     Some(Call {
         role: role.to_owned(),
-        plugin: span("plugin"),
+        plugin: line["span"]["plugin"].as_str().unwrap_or_default().to_owned(),
         object: match text("namespace").as_str() {
             "" => text("name"),
             namespace => format!("{namespace}/{}", text("name")),

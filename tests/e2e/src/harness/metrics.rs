@@ -58,6 +58,11 @@ impl Metrics {
         self.find(name, labels).map(|sample| sample.value).sum()
     }
 
+    /// Their sum as a whole number, for counts; 0 where there are none or it is negative.
+    pub fn int(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        format!("{:.0}", self.sum(name, labels)).parse().unwrap_or(0)
+    }
+
     /// Their number.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> usize {
         self.find(name, labels).count()
@@ -131,7 +136,7 @@ mod tests {
         assert_eq!(metrics.find("a", &[("x", "1")]).next().unwrap().labels["y"], "q\"\\\n,}");
         assert_eq!(metrics.sum("plain", &[]).to_bits(), 1000f64.to_bits());
         assert!(metrics.sum("inf", &[]).is_infinite());
-        assert_eq!(metrics.count("none", &[]), 0);
+        assert_eq!((metrics.count("none", &[]), metrics.int("plain", &[])), (0, 1000));
         assert_eq!(metrics.names(), ["a", "inf", "plain"]);
     }
 }

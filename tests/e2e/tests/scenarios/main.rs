@@ -1,9 +1,34 @@
 //! The scenarios, each written once and run on every server. `README.md` has the table.
 
+mod badinput;
+mod cache;
+mod complaints;
+mod containment;
+mod gaps;
 mod harness;
+mod mapping;
+mod queue;
+mod startstop;
+mod subresources;
+mod support;
+mod watch;
+mod writes;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    reeve_e2e::harness::runner::run(&[("harness", harness::TABLE)])
+    reeve_e2e::harness::runner::run(&[
+        ("harness", harness::TABLE),
+        ("queue", queue::TABLE),
+        ("startstop", startstop::TABLE),
+        ("watch", watch::TABLE),
+        ("gaps", gaps::TABLE),
+        ("cache", cache::TABLE),
+        ("mapping", mapping::TABLE),
+        ("writes", writes::TABLE),
+        ("subresources", subresources::TABLE),
+        ("complaints", complaints::TABLE),
+        ("containment", containment::TABLE),
+        ("badinput", badinput::TABLE),
+    ])
 }

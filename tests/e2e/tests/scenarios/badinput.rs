@@ -1,0 +1,191 @@
+//! Bad input: files that are no plugins, objects and children of the wrong shape, a server that is
+//! away. Each is refused with a sentence that helps, and the rest goes on.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use reeve_e2e::fault_proxy::{Action, Filter, Rule};
+use reeve_e2e::harness::env::Env;
+use reeve_e2e::harness::guests::{self, ProbeKind};
+use reeve_e2e::harness::host::program;
+use reeve_e2e::harness::kube::find_condition;
+use reeve_e2e::harness::wait::soon;
+use reeve_e2e::scenarios;
+use serde_json::{Value, json};
+
+use crate::support::{apply, committed, get, host, manifest, manifest_with, serving, touch};
+
+scenarios! {
+    bad_input_a_file_that_is_no_plugin_is_refused: "bad-input: file";
+    bad_input_an_object_of_the_wrong_shape: "bad-input: object";
+    bad_input_an_invalid_child: "bad-input: child";
+    bad_input_a_server_that_is_away: "bad-input: server";
+    bad_input_wrong_flags: "bad-input: flags";
+}
+
+async fn bad_input_a_file_that_is_no_plugin_is_refused(env: &Env) -> Result<()> {
+    let good = manifest("bad-file");
+    let host = host(env, &good).await?;
+    apply(env, "p", &json!({ "count": true, "echo": true })).await?;
+    committed(env, "p", 1).await?;
+    let bytes = guests::probe(ProbeKind::Plain, &good)?;
+    let next = |more: &Value| {
+        let mut manifest = manifest_with("bad-file", more);
+        manifest["version"] = "2.0.0".into();
+        guests::probe(ProbeKind::Plain, &manifest)
+    };
+    let mut core = b"\0asm\x01\0\0\0".to_vec();
+    core.extend([0, 0]);
+    let secrets = json!([{ "apiVersion": "v1", "kind": "Secret", "relation": "read" }]);
+    let cases: Vec<(&str, Vec<u8>, Vec<&str>)> = vec![
+        ("text", b"no component".to_vec(), vec!["component"]),
+        ("core", b"\0asm\x01\0\0\0".to_vec(), vec!["core module", "reeve build"]),
+        ("torn", bytes[..bytes.len() / 2].to_vec(), vec![]),
+        ("version", guests::replaced(&bytes, "@0.1.0", "@0.9.0")?, vec!["0.9", "newer host"]),
+        (
+            "import",
+            guests::replaced(&bytes, "wasi:cli/environment@", "evil:cli/environment@")?,
+            vec!["evil:cli/environment"],
+        ),
+        ("field", next(&json!({ "colour": "red" }))?, vec!["colour", "newer host"]),
+        ("trap", guests::probe_text(ProbeKind::Plain, "!panic")?, vec!["describe"]),
+        ("loop", guests::probe_text(ProbeKind::Plain, "!loop")?, vec!["describe"]),
+        ("json", guests::probe_text(ProbeKind::Plain, "no json")?, vec!["manifest"]),
+        (
+            "grant",
+            next(&json!({ "primary": { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role" } }))?,
+            vec![],
+        ),
+        (
+            "index",
+            next(
+                &json!({ "watches": secrets, "indexes": [{ "name": "i", "apiVersion": "v1", "kind": "Pod", "pointer": "/a" }] }),
+            )?,
+            vec!["index"],
+        ),
+    ];
+    for (name, bytes, words) in cases {
+        host.put("probe.wasm", &bytes)?;
+        soon(&format!("{name} is refused with a sentence"), async || {
+            let lines = host.log()?;
+            let line = lines.iter().rev().find(|line| {
+                let text = line.to_string();
+                (line["level"] == "WARN" || line["level"] == "ERROR") && text.contains("probe.wasm")
+            });
+            let text = line.map(Value::to_string).with_context(|| format!("no line for {name}"))?;
+            for word in &words {
+                ensure!(text.contains(word), "{name}: {word:?} is not in {text}");
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    let plugins = host.plugins().await?;
+    ensure!(plugins.to_string().contains("refused") || plugins.to_string().contains("rejected"), "{plugins}");
+    // The old version went on all the time.
+    touch(env, "p", 1).await?;
+    let probe = committed(env, "p", 2).await?;
+    ensure!(probe["status"]["run"]["version"] == "1.0.0", "{}", probe["status"]);
+    let refused = host.metrics().await?;
+    let refused = refused.int("reeve_swap_total", &[("result", "refused")])
+        + refused.int("reeve_source_errors_total", &[]);
+    ensure!(refused >= 8, "{refused} refusals were counted");
+    // And a good file is taken afterwards.
+    host.put("probe.wasm", &next(&json!({}))?)?;
+    host.serves("bad-file", "2.0.0").await
+}
+
+async fn bad_input_an_object_of_the_wrong_shape(env: &Env) -> Result<()> {
+    // The CRD lets any spec through; the probe's own type does not.
+    let host = host(env, &manifest("bad-object")).await?;
+    apply(env, "good", &json!({ "count": true })).await?;
+    apply(env, "bad", &json!({ "steps": [{ "requeueAfterMs": "soon" }] })).await?;
+    let probe = soon("the wrong shape is a permanent failure with its path", async || {
+        let probe = get(env, "bad").await?;
+        let reconciled = find_condition(&probe, "Reconciled").context("no condition")?.clone();
+        ensure!(reconciled["reason"] == "INVALID_OBJECT", "{reconciled}");
+        Ok(reconciled)
+    })
+    .await?;
+    let message = probe["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("steps") && message.contains("bad-object"), "{message}");
+    ensure!(!message.contains("soon"), "the object's value is in the message: {message}");
+    committed(env, "good", 1).await?;
+    crate::support::exactly(&host, "bad", 1).await?;
+    Ok(())
+}
+
+async fn bad_input_an_invalid_child(env: &Env) -> Result<()> {
+    let watches = json!([{ "apiVersion": "v1", "kind": "Service", "relation": "owned" }]);
+    let host = host(env, &manifest_with("bad-child", &json!({ "watches": watches }))).await?;
+    let object = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s" },
+        "spec": { "ports": [{ "port": 99999 }] },
+    });
+    apply(env, "p", &json!({ "steps": [{ "apply": { "object": object } }] })).await?;
+    soon("the server's message with its field path is the condition", async || {
+        let probe = get(env, "p").await?;
+        let reconciled = find_condition(&probe, "Reconciled").context("no condition")?;
+        ensure!(reconciled["reason"] == "INVALID_WRITE", "{reconciled}");
+        ensure!(reconciled["message"].to_string().contains("spec.ports[0].port"), "{reconciled}");
+        Ok(())
+    })
+    .await?;
+    drop(host);
+    Ok(())
+}
+
+async fn bad_input_a_server_that_is_away(env: &Env) -> Result<()> {
+    // Away from the start: the host waits, and goes on by itself when the server is there.
+    let proxy = env.proxy(env.plane().kubeconfig()).await?;
+    let away = proxy.add(Rule::new(Filter::any(), Action::LoseRequest));
+    let manifest = manifest("bad-server");
+    let bytes = guests::probe(ProbeKind::Plain, &manifest)?;
+    let host = env.host().plugin("probe.wasm", &bytes).at_once().start_behind(proxy).await?;
+    soon("it is healthy without a server, and tries", async || {
+        host.process().alive()?;
+        let (status, text) = host.admin("GET", "/healthz").await?;
+        ensure!(status == 200, "{status} {text}");
+        ensure!(
+            host.proxy()?.counts(away).is_some_and(|counts| counts.affected >= 2),
+            "it did not try again"
+        );
+        Ok(())
+    })
+    .await?;
+    host.proxy()?.remove(away);
+    host.ready().await?;
+    serving(&host, &manifest).await?;
+    // Away in the middle of writes: no attempt is counted, nothing is lost.
+    let object =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c" }, "data": { "k": "v" } });
+    let away = host.proxy()?.add(Rule::new(Filter::writes(), Action::LoseRequest));
+    let steps = json!([{ "apply": { "object": object } }]);
+    apply(env, "p", &json!({ "count": true, "echo": true, "steps": steps })).await?;
+    host.called("p", 2).await?;
+    host.proxy()?.remove(away);
+    let probe = committed(env, "p", 1).await?;
+    ensure!(probe["status"]["run"]["attempt"] == 1, "an outage counted as an attempt: {}", probe["status"]);
+    Ok(())
+}
+
+async fn bad_input_wrong_flags(env: &Env) -> Result<()> {
+    for (arguments, words) in [
+        (vec!["run", "--plugin", "x"], vec!["--plugins"]),
+        (vec!["rum"], vec!["run"]),
+        (vec!["run", "--plugins", "x", "--grace", "soon"], vec!["grace", "unlimited"]),
+        (vec!["run", "--plugins", "/no/such/folder"], vec!["/no/such/folder", "does not exist"]),
+    ] {
+        let output = Command::new(program()?)
+            .args(&arguments)
+            .arg("--kubeconfig")
+            .arg(env.kube.kubeconfig())
+            .output()?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}: {:?}", output.status);
+        for word in words {
+            ensure!(errors.contains(word), "{arguments:?}: {word:?} is not in {errors}");
+        }
+    }
+    Ok(())
+}
