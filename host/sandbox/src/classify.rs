@@ -23,6 +23,9 @@ pub(crate) enum Stop {
 /// error is private to it; `tests` hold this text to it.
 const HOST_CALL_TOO_LARGE: &str = "fuel allocated for hostcalls has been exhausted";
 
+/// The same for handles, of the guest's own resources too.
+const TOO_MANY_HANDLES: &str = "store handle limit exceeded";
+
 /// Frames of these belong to the machinery of a panic, not to what went wrong.
 const MACHINERY: [&str; 9] = [
     "rust_panic",
@@ -70,15 +73,20 @@ pub(crate) fn classify(stop: Stop, state: &State) -> (Layer, Failure) {
         let text = format!("no room for another instance: {}", error.root_cause());
         return (Layer::Host, Failure::transient(code::HOST, "quota", text));
     }
-    if error.root_cause().to_string().contains(HOST_CALL_TOO_LARGE) {
-        let text = format!("the plugin was ended: one host call carried more data than may be staged{at}");
-        return broke(code::LIMIT_EXCEEDED, "quota", text);
+    let cause = error.root_cause().to_string();
+    for (sign, what) in [
+        (HOST_CALL_TOO_LARGE, "one host call carried more data than may be staged"),
+        (TOO_MANY_HANDLES, "it held too many handles at once"),
+    ] {
+        if cause.contains(sign) {
+            return broke(code::LIMIT_EXCEEDED, "quota", format!("the plugin was ended: {what}{at}"));
+        }
     }
     let what = match (error.downcast_ref::<Trap>(), error.downcast_ref::<I32Exit>()) {
         (Some(Trap::StackOverflow), _) => "its call stack is exhausted (1 MiB)".to_owned(),
         (Some(trap), _) => trap.to_string(),
         (None, Some(exit)) => format!("it called exit({})", exit.0),
-        (None, None) => error.root_cause().to_string(),
+        (None, None) => cause,
     };
     let words = state.log.lock().last_words().map(|words| format!(": {words}")).unwrap_or_default();
     let mut failure =

@@ -299,7 +299,8 @@ pub(crate) async fn call<C: Call>(
     let mut store = Store::new(&host.engine, state);
     store.limiter(|state| &mut state.memory);
     store.set_hostcall_fuel(fuel);
-    store.set_max_component_handles(MAX_HANDLES);
+    // Beside those of the contract, which end by a limit of their own with a better text.
+    store.set_max_component_handles(2 * MAX_HANDLES);
     store.set_epoch_deadline(1);
     let mut slices = 0_u32;
     let next = turn.clone();

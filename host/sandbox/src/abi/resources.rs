@@ -22,10 +22,7 @@ pub struct ObjectHandle(pub(super) SharedObject);
 pub struct ListHandle(pub(super) Arc<[SharedObject]>);
 
 fn texts(object: &SharedObject, pointers: &[String]) -> Vec<Option<Json>> {
-    reeve_core::json::pointer_many(object.json(), pointers)
-        .into_iter()
-        .map(|value| value.map(str::to_owned))
-        .collect()
+    object.pointer_many(pointers).into_iter().map(|value| value.map(str::to_owned)).collect()
 }
 
 impl State {
