@@ -72,7 +72,7 @@ reeve: setup
 .PHONY: guests
 guests: reeve
 	$(call say,Building the example plugins)
-	@for plugin in hello-configmap website misbehaving probe; do \
+	@for plugin in hello-configmap website website-next misbehaving; do \
 		$(REEVE) build plugins/$$plugin --out $(GUESTS)/$$plugin.wasm; \
 	done
 
