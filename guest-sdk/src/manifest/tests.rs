@@ -1,39 +1,69 @@
+use serde_json::{Value, json};
+
 use super::*;
 
+/// The contract's example, which the host's own tests read.
+const EXAMPLE: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../wit/0.1.0/manifest.example.json"));
+
 #[test]
-fn the_document_is_what_the_host_reads() {
-    let manifest = Manifest::new("a", "1", "x.dev/v1", "X")
-        .select_labels("l")
+fn an_authors_calls_give_every_field_of_the_contracts_example() {
+    let paused = Predicate::field("/spec/paused", json!(true));
+    let changed = Predicate::generation_changed().and(paused.negated());
+    let annotated = Predicate::annotations_changed().and(Predicate::labels("app=web"));
+    let zones = Watch::new("v1", "Node", Relation::Map)
+        .name("zones")
+        .select_labels("topology.kubernetes.io/zone")
+        .select_fields("spec.unschedulable=false")
+        .metadata_only()
+        .predicate(Predicate::labels_changed());
+    let pods = Watch::new("v1", "Pod", Relation::OwnedByAny)
+        .name("pods")
+        .predicate(Predicate::resource_version_changed());
+    let manifest = Manifest::new("app", "1.2.3", "example.dev/v1", "App")
+        .description("Every field of a manifest")
+        .select_labels("tier in (a,b)")
+        .select_fields("metadata.namespace!=kube-system")
+        .predicate(changed.or(annotated))
         .when_gone()
-        .predicate(Predicate::labels("a=b").negated().and(Predicate::generation_changed()))
         .owns("apps/v1", "Deployment")
-        .watch_label("v1", "Secret", "x.dev/x")
-        .watch_map("nodes", "v1", "Node")
-        .index("cm", "x.dev/v1", "X", "/spec/cm")
+        .watch_index("v1", "ConfigMap", "config")
+        .watch_label("v1", "Secret", "example.dev/app")
+        .reads("v1", "Namespace")
+        .watch(zones)
+        .watch(pods)
         .writes("v1", "Pod/eviction", &[Verb::Create])
-        .resync(Duration::from_mins(1))
-        .retry(Retry::new().base(Duration::from_millis(10)).on_exhausted(OnExhausted::Stop))
-        .limits(Limits::new().memory_mib(8))
-        .status(StatusStrategy::Apply);
-    assert_eq!(
-        Value::Object(manifest.fields().clone()),
-        json!({
-            "name": "a", "version": "1", "sdk": concat!("reeve-sdk ", env!("CARGO_PKG_VERSION")),
-            "primary": {
-                "apiVersion": "x.dev/v1", "kind": "X", "labels": "l", "whenGone": true,
-                "predicate": { "all": [{ "not": { "labels": "a=b" } }, "generationChanged"] },
-            },
-            "watches": [
-                { "apiVersion": "apps/v1", "kind": "Deployment", "relation": "owned" },
-                { "apiVersion": "v1", "kind": "Secret", "relation": { "label": "x.dev/x" } },
-                { "name": "nodes", "apiVersion": "v1", "kind": "Node", "relation": "map" },
-            ],
-            "indexes": [{ "name": "cm", "apiVersion": "x.dev/v1", "kind": "X", "pointer": "/spec/cm" }],
-            "writes": [{ "apiVersion": "v1", "kind": "Pod", "verbs": ["create"], "subresources": ["eviction"] }],
-            "resyncSeconds": 60,
-            "retry": { "baseMs": 10, "onExhausted": "stop" },
-            "limits": { "memoryMib": 8 },
-            "status": "apply",
-        })
-    );
+        .writes("v1", "Event", &[Verb::Create, Verb::Apply, Verb::Patch, Verb::Delete])
+        .index("config", "example.dev/v1", "App", "/spec/volumes/*/configMap")
+        .resync(Duration::from_hours(1))
+        .retry(
+            Retry::new()
+                .base(Duration::from_millis(500))
+                .cap(Duration::from_mins(1))
+                .max_attempts(3)
+                .on_exhausted(OnExhausted::Stop),
+        )
+        .limits(
+            Limits::new()
+                .memory_mib(32)
+                .deadline(Duration::from_secs(10))
+                .concurrency(8)
+                .log_lines(64)
+                .events(4)
+                .host_calls(1000)
+                .staged_kib(512)
+                .children(50),
+        )
+        .status(StatusStrategy::Apply)
+        .finalizer_limit(Duration::from_mins(1))
+        .keep_managed_fields();
+    let stated: Value = serde_json::from_str(EXAMPLE).unwrap();
+    assert_eq!(Value::Object(manifest.fields().clone()), stated);
+    assert_eq!(serde_json::from_str::<Value>(&manifest.to_json()).unwrap(), stated);
+}
+
+#[test]
+fn a_manifest_from_text_is_given_as_it_is() {
+    assert_eq!(Manifest::from_text("no JSON").to_json(), "no JSON");
+    assert_eq!(Manifest::from_text(r#"{"name":"a"}"#).fields()["name"], "a");
 }

@@ -469,3 +469,6 @@ mod seconds {
         u64::deserialize(deserializer).map(Duration::from_secs)
     }
 }
+
+#[cfg(test)]
+mod tests;
