@@ -100,7 +100,7 @@ pub(crate) fn host(plugin: &PluginName, live: &[Value], verdict: Verdict<'_>) ->
 pub(crate) fn merge(live: &[Value], changes: &Changes, generation: u64, now: &str) -> Option<Vec<Value>> {
     let mut list: Vec<Value> =
         live.iter().filter(|found| !changes.remove.contains(&text(found, "type"))).cloned().collect();
-    let mut changed = list.len() != live.len();
+    let mut differs = list.len() != live.len();
     for condition in &changes.set {
         match list.iter_mut().find(|found| text(found, "type") == condition.kind) {
             Some(found) if unchanged(found, condition, generation) => {}
@@ -109,15 +109,15 @@ pub(crate) fn merge(live: &[Value], changes: &Changes, generation: u64, now: &st
                 let same_status = text(found, "status") == condition.status.as_str();
                 let time = if same_status && !kept.is_empty() { &kept } else { now };
                 *found = written(condition, generation, time, found.as_object());
-                changed = true;
+                differs = true;
             }
             None => {
                 list.push(written(condition, generation, now, None));
-                changed = true;
+                differs = true;
             }
         }
     }
-    changed.then_some(list)
+    differs.then_some(list)
 }
 
 /// A condition as it is sent, over what stood there (fields that others added stay).

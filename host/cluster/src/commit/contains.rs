@@ -240,6 +240,8 @@ fn quantity(value: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "tables of values read better without borrows")]
+
     use serde_json::json;
 
     use super::*;

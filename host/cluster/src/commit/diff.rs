@@ -70,6 +70,8 @@ pub(crate) fn without_nulls(value: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "tables of values read better without borrows")]
+
     use proptest::prelude::*;
     use serde_json::json;
 

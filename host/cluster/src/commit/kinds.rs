@@ -24,7 +24,7 @@ use super::request::{Action, Pass, Right, Send, WriteError};
 use super::{CommitError, Committer};
 
 /// How long a refused write of the memory is left alone. The children are written all the same.
-const RETRY: Duration = Duration::from_secs(300);
+const RETRY: Duration = Duration::from_mins(5);
 
 /// What is known of each plugin's ConfigMap.
 #[derive(Default)]

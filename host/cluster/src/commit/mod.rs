@@ -9,6 +9,7 @@
 //! a primary that is gone or being deleted; every write to the primary carries its UID or the
 //! version that the run saw; a run that failed changes nothing but status and events.
 
+mod answer;
 mod children;
 pub(crate) mod conditions;
 mod contains;
@@ -18,42 +19,42 @@ mod finalizer;
 mod kinds;
 mod memory;
 mod metrics;
+mod outcome;
 mod prune;
 mod refusal;
 pub(crate) mod request;
 mod status;
 mod writes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reeve_core::change::Origin;
-use reeve_core::failure::{Failure, Layer, code};
-use reeve_core::grant::{Denied, Grant, Verb, WriteRequest};
+use reeve_core::failure::{Failure, code};
+use reeve_core::grant::{Denied, Grant};
 use reeve_core::gvk::{Gvk, Kind};
 use reeve_core::ids::{ObjectName, PluginName};
 use reeve_core::leading::{Leading, LostLease};
-use reeve_core::manifest::{Manifest, Watch};
+use reeve_core::manifest::Manifest;
 use reeve_core::object::SharedObject;
-use reeve_core::plan::{Child, Condition, Event, Outcome, Plan};
+use reeve_core::plan::Outcome;
 use reeve_core::queue::Ticket;
 use reeve_core::reason::Reason;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::Instant;
 
-use self::children::wanted;
-use self::conditions::Verdict;
 pub use self::conditions::{RECONCILED, STALLED, error_id};
 use self::kinds::KindMemory;
 use self::memory::Memory;
 use self::metrics::CommitMetrics;
+use self::outcome::Failed;
 pub use self::request::REQUEST_LIMIT;
 use self::request::{Door, Pass, WriteError};
-use self::status::{Lacking, StatusDone, Wanted};
+use self::status::Lacking;
 use crate::cluster::Cluster;
-use crate::events::{Events, Regarding};
+use crate::events::Events;
 
 /// The label of every child: its value is the plugin's name.
 pub const LABEL: &str = "reeve.dev/plugin";
@@ -62,7 +63,7 @@ pub const APPLIED: &str = "reeve.dev/applied";
 /// [`APPLIED`] as a pointer into an object.
 const APPLIED_POINTER: &str = "/metadata/annotations/reeve.dev~1applied";
 /// How long a whole commit may take (feature D3).
-pub const COMMIT_LIMIT: Duration = Duration::from_secs(60);
+pub const COMMIT_LIMIT: Duration = Duration::from_mins(1);
 /// How often a write to the primary is tried on a fresh object before the key is run again: with
 /// two writers the second try succeeds nearly always.
 const TRIES: usize = 4;
@@ -102,8 +103,8 @@ pub struct Work<'a> {
     pub stalled: bool,
 }
 
-/// What a commit did.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What a commit did. Its `Debug` names the answers but does not show them: they may be tokens.
+#[derive(Clone, Default, PartialEq)]
 pub struct Committed {
     /// Write requests sent.
     pub writes: u32,
@@ -143,14 +144,24 @@ impl From<WriteError> for CommitError {
         match error {
             WriteError::Lost(lost) => Self::Lost(lost),
             WriteError::Denied(denied) => Self::Denied(denied),
-            WriteError::Unusable(failure) => Self::Failed(failure),
             WriteError::Outage(failure) => Self::Outage(failure),
             WriteError::Refused(refusal, _) if refusal.is_conflict() || refusal.is_other_life() => {
                 Self::Conflict
             }
             WriteError::Refused(refusal, failure) if refusal.is_outage() => Self::Outage(failure),
-            WriteError::Refused(_, failure) => Self::Failed(failure),
+            WriteError::Refused(_, failure) | WriteError::Unusable(failure) => Self::Failed(failure),
         }
+    }
+}
+
+impl std::fmt::Debug for Committed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Committed")
+            .field("writes", &self.writes)
+            .field("skipped", &self.skipped)
+            .field("answers", &self.answers.keys())
+            .field("again", &self.again)
+            .finish()
     }
 }
 
@@ -318,171 +329,6 @@ impl Committer {
         result
     }
 
-    async fn commit_outcome(
-        &self,
-        pass: &Pass<'_>,
-        work: &Work<'_>,
-    ) -> Result<BTreeMap<String, Value>, CommitError> {
-        // Before anything else, so that a host without the right to write does not even look.
-        pass.leading.check(REQUEST_LIMIT)?;
-        let object =
-            work.object.map(|read| self.same_life(&work.manifest.primary.gvk(), read)).transpose()?;
-        let plan = &work.outcome.plan;
-        match (&work.outcome.failure, &object) {
-            (None, _) => return self.commit_plan(pass, work, object.as_ref()).await,
-            (Some((layer, failure)), Some(object)) => {
-                let staged = (*layer == Layer::Guest).then_some(plan);
-                let failed = Failed { failure, attempts: work.attempts, stalled: work.stalled, staged };
-                self.record_failure(pass, work.manifest, object, failed).await?;
-            }
-            (Some(_), None) => {}
-        }
-        Ok(BTreeMap::new())
-    }
-
-    async fn commit_plan(
-        &self,
-        pass: &Pass<'_>,
-        work: &Work<'_>,
-        object: Option<&SharedObject>,
-    ) -> Result<BTreeMap<String, Value>, CommitError> {
-        let plan = &work.outcome.plan;
-        let primary = work.manifest.primary.gvk();
-        let kind = self.door().resolve(&primary).await?;
-        if (plan.status.is_some() || !plan.conditions.is_empty()) && !kind.has_subresource("status") {
-            return Err(CommitError::Failed(no_status(&primary)));
-        }
-        let mut children: Vec<(Arc<Kind>, &Child)> = Vec::with_capacity(plan.children.len());
-        for child in &plan.children {
-            // All are checked before one is sent.
-            if let Some(grant) = pass.grant {
-                let asked =
-                    WriteRequest { verb: Verb::Apply, gvk: &child.gvk, subresource: None, name: &child.name };
-                grant.check_child(&asked)?;
-            }
-            children.push((self.door().resolve(&child.gvk).await?, child));
-        }
-        // Nothing is made for a primary that is gone.
-        if let Some(object) = object {
-            if !children.is_empty() {
-                self.remember(pass, &owned_kinds(work.manifest)).await?;
-                self.apply_children(pass, &children, &primary, object).await?;
-            }
-            if plan.complete {
-                let mut kinds = self.inner.kinds.known(&pass.origin.plugin);
-                kinds.append(&mut owned_kinds(work.manifest));
-                self.prune(pass, &kinds, &wanted(&children, &object.meta().name), &object.meta().uid).await?;
-            }
-        }
-        let answers = self.carry_out(pass, &plan.writes, &primary, object).await?;
-        if let Some(object) = object
-            && kind.has_subresource("status")
-        {
-            let wanted = Wanted {
-                strategy: work.manifest.status,
-                patch: plan.status.as_ref(),
-                conditions: &plan.conditions,
-                verdict: Verdict::Succeeded,
-                generation: work.object.map_or(0, |read| read.meta().generation),
-            };
-            let current = self.newest(&primary, object);
-            if self.write_status(pass, &kind, &current, &wanted).await? == StatusDone::WithoutConditions {
-                self.tell_conditions(pass, &primary, object, &plan.conditions);
-            }
-        }
-        self.emit(pass, &primary, work.primary, object, &plan.events);
-        Ok(answers)
-    }
-
-    /// Staged status and events of a guest's failure, and the host's conditions of any failure.
-    async fn record_failure(
-        &self,
-        pass: &Pass<'_>,
-        manifest: &Manifest,
-        object: &SharedObject,
-        failed: Failed<'_>,
-    ) -> Result<(), CommitError> {
-        let primary = manifest.primary.gvk();
-        let Failed { failure, attempts, stalled, staged } = failed;
-        let plugin = &pass.origin.plugin;
-        let id = error_id(plugin, &object.meta().name, failure);
-        let kind = self.door().resolve(&primary).await?;
-        let nothing: (Option<&Map<String, Value>>, &[Condition], &[Event]) = (None, &[], &[]);
-        let (patch, conditions, events) =
-            staged.map_or(nothing, |plan: &Plan| (plan.status.as_ref(), &plan.conditions, &plan.events));
-        let done = if kind.has_subresource("status") {
-            let verdict =
-                Verdict::Failed { failure, id: &id, stalled, exhausted: manifest.retry.on_exhausted };
-            let wanted = Wanted {
-                strategy: manifest.status,
-                patch,
-                conditions,
-                verdict,
-                generation: object.meta().generation,
-            };
-            let current = self.newest(&primary, object);
-            self.write_status(pass, &kind, &current, &wanted).await?
-        } else {
-            let state = if stalled { format!("{id} stalled") } else { id.clone() };
-            self.told_or_not(plugin, object, Some(&state))
-        };
-        let mut events = events.to_vec();
-        let broke = matches!(
-            &*failure.code,
-            code::TRAP | code::OUT_OF_MEMORY | code::DEADLINE_EXCEEDED | code::LIMIT_EXCEEDED
-        );
-        if stalled || broke || done == StatusDone::WithoutConditions {
-            events.push(Event {
-                warning: true,
-                reason: if stalled { STALLED.to_owned() } else { failure.code.clone() },
-                action: "Reconcile".to_owned(),
-                note: format!("{} (error id {id})", failure.message),
-            });
-        }
-        tracing::debug!(%plugin, object = %object.meta().name, code = %failure.code, error_id = %id, attempts, stalled, "a failure was recorded");
-        self.emit(pass, &primary, &object.meta().name, Some(object), &events);
-        Ok(())
-    }
-
-    /// Conditions of a kind that keeps none, told as events.
-    fn tell_conditions(
-        &self,
-        pass: &Pass<'_>,
-        primary: &Gvk,
-        object: &SharedObject,
-        conditions: &[Condition],
-    ) {
-        let events: Vec<Event> = conditions
-            .iter()
-            .map(|condition| Event {
-                warning: false,
-                reason: condition.reason.clone(),
-                action: "Reconcile".to_owned(),
-                note: format!("{}={}: {}", condition.kind, condition.status.as_str(), condition.message),
-            })
-            .collect();
-        self.emit(pass, primary, &object.meta().name, Some(object), &events);
-    }
-
-    fn emit(
-        &self,
-        pass: &Pass<'_>,
-        primary: &Gvk,
-        name: &ObjectName,
-        object: Option<&SharedObject>,
-        events: &[Event],
-    ) {
-        for event in events {
-            let regarding = Regarding {
-                gvk: primary.clone(),
-                name: name.clone(),
-                uid: object.map(|object| object.meta().uid.clone()),
-                version: object.map(|object| object.meta().resource_version),
-            };
-            self.inner.events.emit(pass.leading, Some(&pass.origin.plugin), regarding, event.clone());
-        }
-    }
-
     /// The primary as the cache has it now, if it still is what the run was about.
     fn same_life(&self, gvk: &Gvk, read: &SharedObject) -> Result<SharedObject, CommitError> {
         let cache = self.door().cluster.cache();
@@ -551,34 +397,8 @@ impl Committer {
     }
 }
 
-/// A failure to record.
-#[derive(Clone, Copy)]
-struct Failed<'a> {
-    failure: &'a Failure,
-    attempts: u32,
-    stalled: bool,
-    /// What a guest that failed had staged.
-    staged: Option<&'a Plan>,
-}
-
 fn origin(ticket: &Ticket) -> Origin {
     Origin { plugin: ticket.key().plugin.clone(), primary: ticket.key().name.clone() }
-}
-
-/// The kinds that the plugin's manifest declares as children.
-fn owned_kinds(manifest: &Manifest) -> BTreeSet<Gvk> {
-    manifest.watches.iter().filter(|watch| watch.relation.is_owned()).map(Watch::gvk).collect()
-}
-
-fn no_status(primary: &Gvk) -> Failure {
-    Failure::permanent(
-        code::NO_STATUS_SUBRESOURCE,
-        "validation",
-        format!(
-            "{} has no status subresource, so neither status nor conditions can be staged; add `subresources: {{status: {{}}}}` to its CustomResourceDefinition, or emit events",
-            primary.group_kind()
-        ),
-    )
 }
 
 /// The time as `metav1.Time` writes it.

@@ -17,7 +17,7 @@ use serde::Deserialize;
 const MAX_SERVER_TEXT: usize = 2_048;
 
 /// The longest `Retry-After` that is believed: the longest back-off of a key.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// An answer of the API server that is no success.
 #[derive(Debug, Clone, PartialEq, Eq)]

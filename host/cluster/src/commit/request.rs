@@ -20,9 +20,9 @@ use reeve_core::gvk::{Gvk, Kind};
 use reeve_core::ids::{ObjectName, Uid};
 use reeve_core::leading::{Leading, LostLease};
 use reeve_core::object::SharedObject;
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::answer::{Fate, fate, warning_text};
 use super::metrics::CommitMetrics;
 use super::refusal::{Refusal, Tried, cut};
 use crate::cache::Writing;
@@ -189,13 +189,13 @@ impl Door {
         let (verb, granted) = send.action.verb();
         let plugin = pass.origin.plugin.as_str();
         let count = |result: &str| {
-            self.metrics.writes.with_label_values(&[plugin, verb, &send.kind.gvk.kind, result]).inc()
+            self.metrics.writes.with_label_values(&[plugin, verb, &send.kind.gvk.kind, result]).inc();
         };
         if let Err(denied) = check(pass.grant, send, granted) {
             count("denied");
             return Err(WriteError::Denied(denied));
         }
-        let request = self.build(pass, send).map_err(WriteError::Unusable)?;
+        let request = build(pass, send).map_err(WriteError::Unusable)?;
         // The timeout counts from here and covers the wait for a connection, so whenever the
         // request leaves, it is within the Lease.
         let timeout = pass.leading.check(REQUEST_LIMIT).map_err(|lost| {
@@ -276,18 +276,16 @@ impl Door {
         let cache = self.cluster.cache();
         // No key has an empty name: nobody takes this for the echo of an own write.
         let others = Origin { plugin: pass.origin.plugin.clone(), primary: ObjectName::cluster("") };
-        match self.get(kind, name).await? {
-            Some(body) => cache.absorb(&kind.gvk, &body, others).map(Some).map_err(|error| {
-                let text = format!("failed to get {} {name}: {error}", kind.gvk.group_kind());
-                WriteError::Outage(Failure::transient(code::API_UNAVAILABLE, "network", text))
-            }),
-            None => {
-                if let Some(cached) = cache.get(&kind.gvk, name) {
-                    cache.absorb_delete(&kind.gvk, name, &cached.meta().uid, others);
-                }
-                Ok(None)
+        let Some(body) = self.get(kind, name).await? else {
+            if let Some(cached) = cache.get(&kind.gvk, name) {
+                cache.absorb_delete(&kind.gvk, name, &cached.meta().uid, others);
             }
-        }
+            return Ok(None);
+        };
+        cache.absorb(&kind.gvk, &body, others).map(Some).map_err(|error| {
+            let text = format!("failed to get {} {name}: {error}", kind.gvk.group_kind());
+            WriteError::Outage(Failure::transient(code::API_UNAVAILABLE, "network", text))
+        })
     }
 
     /// What the cluster serves of a kind.
@@ -302,53 +300,6 @@ impl Door {
                 WriteError::Outage(Failure::transient(code::API_UNAVAILABLE, "network", error.to_string()))
             }
         })
-    }
-
-    fn build(&self, pass: &Pass<'_>, send: &Send<'_>) -> Result<Request<Vec<u8>>, Failure> {
-        let (verb, _) = send.action.verb();
-        let tried = Tried { verb, kind: send.kind, name: send.name, subresource: send.subresource };
-        let parts = [Some(&*send.name.name), send.name.namespace.as_deref(), send.subresource];
-        if let Some(bad) = parts.into_iter().flatten().find(|part| !is_segment(part)) {
-            let text = format!(
-                "failed to {tried}: {bad:?} cannot be part of a path; a name may not be empty, \".\" or \"..\", nor hold '/' or '%'"
-            );
-            return Err(Failure::permanent(code::INVALID_ARGUMENT, "validation", cut(&text, 512)));
-        }
-        let mut uri = match (send.action, send.subresource) {
-            (Action::Create { .. }, None) => path::collection(send.kind, send.name.namespace.as_deref()),
-            _ => path::object(send.kind, send.name, send.subresource),
-        };
-        if !matches!(send.action, Action::Delete { .. }) {
-            let manager = match send.right {
-                Right::Host => HOST_MANAGER.to_owned(),
-                _ => pass.origin.plugin.field_manager(),
-            };
-            uri.push_str("?fieldManager=");
-            uri.push_str(&path::segment(&manager));
-            if let Action::Apply { force: true, .. } = send.action {
-                uri.push_str("&force=true");
-            }
-            if send.dry_run {
-                uri.push_str("&dryRun=All");
-            }
-        } else if send.dry_run {
-            uri.push_str("?dryRun=All");
-        }
-        let body = serde_json::to_vec(send.action.body()).map_err(|error| {
-            Failure::permanent(code::INVALID_ARGUMENT, "validation", format!("failed to {tried}: {error}"))
-        })?;
-        Request::builder()
-            .method(send.action.method())
-            .uri(uri)
-            .header(CONTENT_TYPE, send.action.content_type())
-            .body(body)
-            .map_err(|error| {
-                Failure::permanent(
-                    code::INVALID_ARGUMENT,
-                    "validation",
-                    format!("failed to {tried}: {error}"),
-                )
-            })
     }
 
     fn absorb(
@@ -407,11 +358,61 @@ impl Send<'_> {
             None | Some("status" | "approval" | "finalize" | "resize" | "ephemeralcontainers")
         );
         let named = match self.action {
-            Action::Create { generate, .. } => !generate && self.subresource.is_none(),
+            Action::Create { generate, .. } => {
+                !generate && self.subresource.is_none() && !self.name.name.is_empty()
+            }
             _ => true,
         };
         object && named && !self.dry_run
     }
+}
+
+/// Makes a request of a write.
+fn build(pass: &Pass<'_>, send: &Send<'_>) -> Result<Request<Vec<u8>>, Failure> {
+    let (verb, _) = send.action.verb();
+    let tried = Tried { verb, kind: send.kind, name: send.name, subresource: send.subresource };
+    // A create may leave its name to the server, or have none (an access review).
+    let to_collection = matches!(send.action, Action::Create { .. }) && send.subresource.is_none();
+    let name = Some(&*send.name.name).filter(|name| !(to_collection && name.is_empty()));
+    let parts = [name, send.name.namespace.as_deref(), send.subresource];
+    if let Some(bad) = parts.into_iter().flatten().find(|part| !is_segment(part)) {
+        let text = format!(
+            "failed to {tried}: {bad:?} cannot be part of a path; a name may not be empty, \".\" or \"..\", nor hold '/' or '%'"
+        );
+        return Err(Failure::permanent(code::INVALID_ARGUMENT, "validation", cut(&text, 512)));
+    }
+    let mut uri = if to_collection {
+        path::collection(send.kind, send.name.namespace.as_deref())
+    } else {
+        path::object(send.kind, send.name, send.subresource)
+    };
+    if !matches!(send.action, Action::Delete { .. }) {
+        let manager = match send.right {
+            Right::Host => HOST_MANAGER.to_owned(),
+            _ => pass.origin.plugin.field_manager(),
+        };
+        uri.push_str("?fieldManager=");
+        uri.push_str(&path::segment(&manager));
+        if let Action::Apply { force: true, .. } = send.action {
+            uri.push_str("&force=true");
+        }
+        if send.dry_run {
+            uri.push_str("&dryRun=All");
+        }
+    } else if send.dry_run {
+        uri.push_str("?dryRun=All");
+    }
+    let body = serde_json::to_vec(send.action.body()).map_err(|error| {
+        Failure::permanent(code::INVALID_ARGUMENT, "validation", format!("failed to {tried}: {error}"))
+    })?;
+    Request::builder()
+        .method(send.action.method())
+        .uri(uri)
+        .header(CONTENT_TYPE, send.action.content_type())
+        .body(body)
+        .map_err(|error| {
+            Failure::permanent(code::INVALID_ARGUMENT, "validation", format!("failed to {tried}: {error}"))
+        })
 }
 
 /// Whether the grant allows it.
@@ -448,72 +449,6 @@ fn is_segment(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && !part.contains(['/', '%'])
 }
 
-/// What an answer says of its object.
-#[derive(Debug, PartialEq, Eq)]
-enum Fate {
-    /// It is there.
-    Alive,
-    /// It is not there any more.
-    Gone(Option<Uid>),
-    /// It is of a kind that is only answered, such as an access review.
-    NeverStored,
-}
-
-/// Reads the fate of an object from the answer of a write. A delete that is done answers with a
-/// `Status`, or (Services do) with the last state of the object; taking away the last finalizer
-/// of an object that is being deleted answers with the object, at its old version.
-fn fate(action: Action<'_>, body: &[u8]) -> Fate {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Answer {
-        kind: String,
-        details: Details,
-        metadata: Metadata,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Details {
-        uid: String,
-    }
-    #[derive(Deserialize, Default)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Metadata {
-        uid: String,
-        deletion_timestamp: Option<serde::de::IgnoredAny>,
-        deletion_grace_period_seconds: Option<i64>,
-        finalizers: Vec<serde::de::IgnoredAny>,
-    }
-    let Ok(answer) = serde_json::from_slice::<Answer>(body) else { return Fate::Alive };
-    let (delete, known) = match action {
-        Action::Delete { uid, .. } => (true, uid),
-        _ => (false, None),
-    };
-    let uid = |text: &str| if text.is_empty() { known.cloned() } else { Some(Uid::new(text)) };
-    if delete && answer.kind == "Status" {
-        return Fate::Gone(uid(&answer.details.uid));
-    }
-    let meta = &answer.metadata;
-    if meta.uid.is_empty() {
-        return Fate::NeverStored;
-    }
-    let held =
-        !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0);
-    match meta.deletion_timestamp {
-        Some(_) if held => Fate::Alive,
-        Some(_) => Fate::Gone(uid(&meta.uid)),
-        None if delete => Fate::Gone(uid(&meta.uid)),
-        None => Fate::Alive,
-    }
-}
-
-/// The text of `299 - "text"`.
-fn warning_text(header: &str) -> Option<String> {
-    let (_, quoted) = header.split_once('"')?;
-    let quoted = quoted.strip_suffix('"').unwrap_or(quoted);
-    let text = cut(&quoted.replace("\\\"", "\""), 512).to_owned();
-    (!text.is_empty()).then_some(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -525,57 +460,6 @@ mod tests {
         }
         for bad in ["", ".", "..", "a/b", "../secrets/x", "a%2Fb"] {
             assert!(!is_segment(bad), "{bad}");
-        }
-    }
-
-    #[test]
-    fn warnings_are_unquoted() {
-        assert_eq!(
-            warning_text("299 - \"unknown field \\\"spec.x\\\"\"").as_deref(),
-            Some("unknown field \"spec.x\"")
-        );
-        assert_eq!(warning_text("299"), None);
-    }
-
-    #[test]
-    fn an_answer_tells_whether_the_object_is_still_there() {
-        let options = Value::Null;
-        let known = Uid::new("known");
-        let delete = Action::Delete { options: &options, uid: Some(&known) };
-        let patch = Action::Json(&options);
-        let gone = |uid: &str| Fate::Gone(Some(Uid::new(uid)));
-        for (action, body, expected) in [
-            (delete, r#"{"kind":"Status","details":{"uid":"u"}}"#, gone("u")),
-            (delete, r#"{"kind":"Status"}"#, gone("known")),
-            (delete, r#"{"kind":"Service","metadata":{"uid":"u"}}"#, gone("u")),
-            (
-                delete,
-                r#"{"kind":"A","metadata":{"uid":"u","deletionTimestamp":"t","finalizers":["f"]}}"#,
-                Fate::Alive,
-            ),
-            (
-                delete,
-                r#"{"kind":"Pod","metadata":{"uid":"u","deletionTimestamp":"t","deletionGracePeriodSeconds":30}}"#,
-                Fate::Alive,
-            ),
-            (
-                patch,
-                r#"{"kind":"A","metadata":{"uid":"u","deletionTimestamp":"t","deletionGracePeriodSeconds":0}}"#,
-                gone("u"),
-            ),
-            (
-                patch,
-                r#"{"kind":"A","metadata":{"uid":"u","deletionTimestamp":"t","finalizers":["f"]}}"#,
-                Fate::Alive,
-            ),
-            (patch, r#"{"kind":"A","metadata":{"uid":"u"}}"#, Fate::Alive),
-            (
-                Action::Create { body: &options, generate: false },
-                r#"{"kind":"SelfSubjectAccessReview"}"#,
-                Fate::NeverStored,
-            ),
-        ] {
-            assert_eq!(fate(action, body.as_bytes()), expected, "{body}");
         }
     }
 }

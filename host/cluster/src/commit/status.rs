@@ -26,7 +26,7 @@ use super::{CommitError, Committer, TRIES};
 
 /// How long it is believed that a kind does not keep a field of its status: then its CRD may have
 /// changed, and one write finds out.
-const LACKS_FOR: Duration = Duration::from_secs(600);
+const LACKS_FOR: Duration = Duration::from_mins(10);
 
 /// What is to become of a status.
 #[derive(Clone, Copy)]
@@ -272,13 +272,8 @@ fn body(current: &SharedObject, target: &Target, wanted: &Wanted<'_>, changes: &
         }
         StatusStrategy::Apply => {
             // Only what is the plugin's: an apply owns all that it names, and gives up the rest.
-            let mut status = wanted
-                .patch
-                .cloned()
-                .map(Value::Object)
-                .as_ref()
-                .map(diff::without_nulls)
-                .unwrap_or_else(|| json!({}));
+            let staged = Value::Object(wanted.patch.cloned().unwrap_or_default());
+            let mut status = diff::without_nulls(&staged);
             if let Value::Object(status) = &mut status {
                 status.remove("conditions");
                 status.remove("observedGeneration");
@@ -314,6 +309,7 @@ fn body(current: &SharedObject, target: &Target, wanted: &Wanted<'_>, changes: &
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "tables of values read better without borrows")]
     use reeve_core::failure::Failure;
     use reeve_core::manifest::OnExhausted;
     use reeve_core::plan::ConditionStatus;

@@ -12,19 +12,14 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use kube::client::Body;
 use parking_lot::Mutex;
-use reeve_core::gvk::Gvk;
-use reeve_core::ids::{ObjectName, PluginName};
-use reeve_core::labels::Selector;
-use reeve_core::object::{ManagedFields, Object, SharedObject};
-use reeve_core::queue::{Key, LaneConfig, Push, Queue, QueueMetrics, Ticket};
-use reeve_core::reason::Reason;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::diff;
-use crate::cluster::{Cluster, ClusterOptions};
-use crate::connection::Connection;
-use crate::watch::{Namespaces, StreamSpec, Subscription};
+
+mod rig;
+
+pub(crate) use rig::{Rig, child, object, ticket};
 
 /// (group version, plural, kind, subresources)
 const KINDS: [(&str, &str, &str, &[&str]); 8] = [
@@ -136,7 +131,7 @@ impl Api {
         state.quiet = quiet;
         if !quiet {
             for (collection, event) in std::mem::take(&mut state.kept) {
-                state.tell(&collection, event);
+                state.tell(&collection, &event);
             }
         }
     }
@@ -224,10 +219,10 @@ impl Api {
             }
             Some(Fault::Hang) => {
                 self.carry_out(&place, &call);
-                tokio::time::sleep(Duration::from_secs(3600)).await;
+                tokio::time::sleep(Duration::from_hours(1)).await;
             }
-            Some(Fault::Before(patch)) => {
-                self.patch(&place.collection(), place.name.as_deref().unwrap(), &patch);
+            Some(Fault::Before(change)) => {
+                self.patch(&place.collection(), place.name.as_deref().unwrap(), &change);
             }
         }
         let (status, body) = self.carry_out(&place, &call);
@@ -243,10 +238,7 @@ impl Api {
             let frames = futures::stream::unfold(receiver, |mut receiver| async {
                 receiver.recv().await.map(|bytes| (Ok::<_, std::io::Error>(Frame::data(bytes)), receiver))
             });
-            return Response::builder()
-                .status(200)
-                .body(StreamBody::new(frames).boxed_unsync())
-                .unwrap();
+            return Response::builder().status(200).body(StreamBody::new(frames).boxed_unsync()).unwrap();
         }
         let items: Vec<&Value> = state
             .objects
@@ -280,7 +272,6 @@ impl Api {
         }
         let result = match (call.method.as_str(), call.content_type.as_str(), known) {
             ("GET", _, Some(known)) => return (200, known),
-            ("GET" | "DELETE", _, None) => Err(not_found(&name)),
             ("POST", _, Some(_)) => Err(status(409, "AlreadyExists", "already exists", &[])),
             ("POST", _, None) => {
                 let mut object = call.body.clone();
@@ -291,7 +282,7 @@ impl Api {
             ("PATCH", "application/apply-patch+yaml", known) => {
                 state.apply(&collection, &name, place, call, known.as_ref())
             }
-            ("PATCH" | "PUT", _, None) => Err(not_found(&name)),
+            ("GET" | "DELETE" | "PATCH" | "PUT", _, None) => Err(not_found(&name)),
             ("PATCH", "application/json-patch+json", Some(known)) => json_patch(&known, &call.body)
                 .map(|object| (200, state.write(&collection, &name, place, object, &known))),
             ("PATCH", _, Some(known)) => check(&known, &call.body, place).map(|()| {
@@ -446,11 +437,11 @@ impl State {
         if self.quiet {
             self.kept.push((collection.to_owned(), line));
         } else {
-            self.tell(collection, line);
+            self.tell(collection, &line);
         }
     }
 
-    fn tell(&mut self, collection: &str, line: Bytes) {
+    fn tell(&mut self, collection: &str, line: &Bytes) {
         self.watchers
             .retain(|(watched, sender)| !covers(watched, collection) || sender.send(line.clone()).is_ok());
     }
@@ -571,85 +562,4 @@ fn discovery(path: &str) -> Option<Value> {
 fn answer(code: u16, body: &Value) -> Answer {
     let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
-}
-
-// --- what the tests need beside a server
-
-/// An object of its own kind.
-#[track_caller]
-pub(crate) fn object(value: &Value) -> SharedObject {
-    let gvk = Gvk::from_api_version(value["apiVersion"].as_str().unwrap(), value["kind"].as_str().unwrap());
-    SharedObject::new(Object::parse(&gvk, &value.to_string(), ManagedFields::Strip).unwrap())
-}
-
-/// A cluster over a server, with these kinds watched and synced.
-pub(crate) struct Rig {
-    pub(crate) api: Api,
-    pub(crate) cluster: Cluster,
-    pub(crate) registry: prometheus::Registry,
-    pub(crate) changes: mpsc::Receiver<reeve_core::change::Change>,
-    subscriptions: Vec<Subscription>,
-}
-
-impl Rig {
-    pub(crate) async fn new(kinds: &[Gvk]) -> Self {
-        let api = Api::default();
-        let registry = prometheus::Registry::new();
-        let connection = Connection::from_client(&api.client(), "https://api", &registry).unwrap();
-        let options = ClusterOptions { watch_list: false };
-        let (cluster, changes) = Cluster::new(connection, &options, &registry).unwrap();
-        let mut rig = Self { api, cluster, registry, changes, subscriptions: Vec::new() };
-        for gvk in kinds {
-            rig.watch(gvk, Selector::everything()).await;
-        }
-        rig
-    }
-
-    pub(crate) async fn watch(&mut self, gvk: &Gvk, labels: Selector) {
-        let spec = StreamSpec {
-            gvk: gvk.clone(),
-            namespaces: Namespaces::All,
-            labels,
-            fields: None,
-            metadata_only: false,
-            managed_fields: false,
-        };
-        let subscription = self.cluster.watch(&spec);
-        subscription.synced().await;
-        self.subscriptions.push(subscription);
-    }
-
-    /// Waits until the cache has seen a version of an object, or its end.
-    pub(crate) async fn seen(&mut self, gvk: &Gvk, name: &ObjectName, version: Option<&str>) {
-        loop {
-            let cached =
-                self.cluster.cache().get(gvk, name).map(|object| object.meta().resource_version.to_string());
-            if cached.as_deref() == version {
-                return;
-            }
-            self.changes.recv().await.unwrap();
-        }
-    }
-}
-
-/// The right to work on a key.
-pub(crate) async fn ticket(plugin: &PluginName, name: &ObjectName) -> Ticket {
-    let queue = Queue::new(QueueMetrics::new(&prometheus::Registry::new()).unwrap());
-    let config = LaneConfig { concurrency: 4, weight: 1, retry: reeve_core::manifest::Retry::default() };
-    queue.open(plugin, config);
-    queue.push(Key { plugin: plugin.clone(), name: name.clone() }, Push::now(Reason::Updated));
-    queue.next().await.unwrap()
-}
-
-/// A child as a plan has it.
-pub(crate) fn child(body: Value) -> reeve_core::plan::Child {
-    let Value::Object(body) = body else { panic!("no object") };
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let gvk = Gvk::from_api_version(&text(&body["apiVersion"]), &text(&body["kind"]));
-    let meta: &Map<String, Value> = body["metadata"].as_object().unwrap();
-    let name = ObjectName {
-        namespace: meta.get("namespace").map(|namespace| text(namespace).into()),
-        name: text(&meta["name"]).into(),
-    };
-    reeve_core::plan::Child { gvk, name, body, adopt: false }
 }

@@ -1,5 +1,7 @@
 //! What goes over the wire: each test states its requests exactly.
 
+#![expect(clippy::needless_pass_by_value, reason = "tables of values read better without borrows")]
+
 use std::time::Duration;
 
 use reeve_core::failure::{Failure, Layer, code};
@@ -154,7 +156,7 @@ impl Bench {
         self.rig.api.object(SITES, "a").unwrap()["status"].clone()
     }
 
-    fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    fn metric(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let families = self.rig.registry.gather();
         let family = families.iter().find(|family| family.name() == name);
         let metrics = family.into_iter().flat_map(prometheus::proto::MetricFamily::get_metric);
@@ -164,7 +166,7 @@ impl Bench {
                     metric.get_label().iter().any(|label| label.name() == *key && label.value() == *value)
                 })
             })
-            .map(|metric| metric.get_counter().get_value())
+            .map(|metric| format!("{:.0}", metric.get_counter().get_value()).parse::<u64>().unwrap())
             .sum()
     }
 }

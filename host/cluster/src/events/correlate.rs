@@ -14,7 +14,7 @@ use super::Emission;
 /// Events of one object that may come at once; client-go's spam filter has the same.
 const BURST: f64 = 25.0;
 /// How often one more may come after that; client-go's spam filter has the same.
-const REFILL: Duration = Duration::from_secs(300);
+const REFILL: Duration = Duration::from_mins(5);
 /// An event over the limit waits this long for a later one that makes it obsolete...
 const QUIET: Duration = Duration::from_secs(2);
 /// ...but it goes at the latest after this, so that a flood shows its latest state now and then.
@@ -22,7 +22,7 @@ const LONGEST_HELD: Duration = Duration::from_secs(30);
 /// The first update of a series comes after this, the next after twice that, up to [`SERIES_END`].
 const FIRST_FLUSH: Duration = Duration::from_secs(5);
 /// A series ends when its event did not come for so long; client-go has the same.
-const SERIES_END: Duration = Duration::from_secs(360);
+const SERIES_END: Duration = Duration::from_mins(6);
 /// Series and objects that are remembered. Beyond it the least recently used are forgotten: then a
 /// repeated event is a new one, and an object has its burst again.
 const REMEMBERED: usize = 4_096;
