@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::gvk::{GroupKind, Gvk};
 use crate::ids::{ObjectName, ResourceVersion, Uid};
+use crate::json;
 
 mod parse;
 
@@ -15,6 +16,23 @@ mod parse;
 pub struct Object {
     pub(crate) json: Box<str>,
     pub(crate) meta: Meta,
+    places: Places,
+}
+
+/// Where the parts of an object stand in its text that nearly every read is about, so that a read
+/// of the status does not go through the whole spec.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Places {
+    metadata: Place,
+    spec: Place,
+    status: Place,
+}
+
+/// The place of a value; empty where there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Place {
+    start: u32,
+    end: u32,
 }
 
 /// The parts of `metadata` that the host itself works with.
@@ -107,8 +125,7 @@ impl Object {
     /// metadata-only watch shows where a full one serves it.
     #[must_use]
     pub fn to_metadata(&self, gvk: &Gvk) -> Self {
-        let metadata = self.pointer("/metadata").unwrap_or("{}");
-        Self { json: parse::with_type(gvk, metadata), meta: self.meta.clone() }
+        parse::with_type(gvk, self.metadata(), self.meta.clone())
     }
 
     /// The JSON text: `apiVersion` and `kind` are always in it.
@@ -123,7 +140,51 @@ impl Object {
 
     /// The JSON text at an RFC 6901 pointer. `""` is the whole object.
     pub fn pointer(&self, pointer: &str) -> Option<&str> {
-        crate::json::pointer(&self.json, pointer)
+        let (part, rest) = self.enter(pointer);
+        json::pointer(part, rest)
+    }
+
+    /// Every value at a pointer with `*` for the elements of an array, as [`json::pointer_each`].
+    pub fn pointer_each(&self, pointer: &str) -> Vec<&str> {
+        let (part, rest) = self.enter(pointer);
+        json::pointer_each(part, rest)
+    }
+
+    /// Several pointers, answers in the same order.
+    pub fn pointer_many<P: AsRef<str>>(&self, pointers: &[P]) -> Vec<Option<&str>> {
+        pointers.iter().map(|each| self.pointer(each.as_ref())).collect()
+    }
+
+    /// The part in whose text the rest of the pointer is to be looked for; without text where the
+    /// object does not have that part.
+    fn enter<'a>(&self, pointer: &'a str) -> (&str, &'a str) {
+        let first = pointer.strip_prefix('/').and_then(|rest| rest.split('/').next());
+        let place = match first {
+            Some("metadata") => self.places.metadata,
+            Some("spec") => self.places.spec,
+            Some("status") => self.places.status,
+            _ => return (&self.json, pointer),
+        };
+        let rest = pointer.get(1 + first.map_or(0, str::len)..).unwrap_or_default();
+        (place.of(&self.json), rest)
+    }
+
+    /// The text of `metadata`.
+    pub(crate) fn metadata(&self) -> &str {
+        self.places.metadata.of(&self.json)
+    }
+
+    /// The text in three pieces, without what stands in `metadata` and `status`.
+    pub(crate) fn around_metadata_and_status(&self) -> [&str; 3] {
+        let Places { metadata, status, .. } = self.places;
+        let (first, second) =
+            if status.start < metadata.start { (status, metadata) } else { (metadata, status) };
+        let piece = |from: u32, to: usize| self.json.get(from as usize..to).unwrap_or_default();
+        [
+            piece(0, first.start as usize),
+            piece(first.end, second.start as usize),
+            piece(second.end, self.json.len()),
+        ]
     }
 
     /// The bytes that this object takes in memory, with what its metadata points to, without the
@@ -142,6 +203,14 @@ impl Object {
             + finalizers
             + meta.labels.text.len()
             + size_of_val(&*meta.labels.ends)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn of(self, text: &str) -> &str {
+        text.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 }
 

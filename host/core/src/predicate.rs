@@ -68,13 +68,13 @@ pub fn changed_beyond_own_writes(old: &Object, new: &Object, writes_metadata: bo
         return true;
     }
     let foreign = |object| {
-        wanted(object).filter(move |(key, _)| match *key {
+        wanted_metadata(object).filter(move |(key, _)| match *key {
             "finalizers" => false,
             "labels" | "annotations" => !writes_metadata,
             _ => true,
         })
     };
-    !foreign(old).eq(foreign(new))
+    !foreign(old).eq(foreign(new)) || content_changed(old, new)
 }
 
 fn decide(
@@ -96,17 +96,33 @@ fn desired_state_changed(old: &Object, new: &Object) -> bool {
     if old.meta.resource_version == new.meta.resource_version {
         return false;
     }
-    old.meta.generation != new.meta.generation || !wanted(old).eq(wanted(new))
+    old.meta.generation != new.meta.generation
+        || !wanted_metadata(old).eq(wanted_metadata(new))
+        || content_changed(old, new)
 }
 
-/// The members of an object that say what is wanted of it: all but `status`, and of the metadata
-/// all but what every write changes. The server writes members in one order, so that texts can be
-/// compared; another order would only cause a needless run.
-fn wanted(object: &Object) -> impl Iterator<Item = (&str, &str)> {
-    let top = members(&object.json).filter(|member| !matches!(member.key, "status" | "metadata"));
-    let metadata = members(object.pointer("/metadata").unwrap_or_default())
-        .filter(|member| !matches!(member.key, "resourceVersion" | "managedFields"));
-    top.chain(metadata).map(|member| (member.key, member.value))
+/// What is wanted of an object in its metadata: all but what every write changes. The server
+/// writes members in one order, so that texts can be compared; another order would only cause a
+/// needless run.
+fn wanted_metadata(object: &Object) -> impl Iterator<Item = (&str, &str)> {
+    let members = members(object.metadata());
+    members
+        .filter(|member| !matches!(member.key, "resourceVersion" | "managedFields"))
+        .map(|member| (member.key, member.value))
+}
+
+/// Whether anything changed but `metadata` and `status`.
+fn content_changed(old: &Object, new: &Object) -> bool {
+    // Most often the text around them is the same as a whole.
+    if old.around_metadata_and_status() == new.around_metadata_and_status() {
+        return false;
+    }
+    let content = |object| {
+        members(Object::json(object))
+            .filter(|member| !matches!(member.key, "status" | "metadata"))
+            .map(|member| (member.key, member.value))
+    };
+    !content(old).eq(content(new))
 }
 
 // === impl Predicate ===

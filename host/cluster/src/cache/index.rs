@@ -57,15 +57,12 @@ impl Indexes {
 
     /// Whether the object itself has the value; what an index answers without being one.
     pub(crate) fn has(object: &Object, pointer: &str, value: &str) -> bool {
-        json::pointer_each(object.json(), pointer)
-            .into_iter()
-            .filter_map(json::scalar)
-            .any(|found| found == value)
+        object.pointer_each(pointer).into_iter().filter_map(json::scalar).any(|found| found == value)
     }
 }
 
 fn values(object: &Object, pointer: &str) -> Vec<Box<str>> {
-    let found = json::pointer_each(object.json(), pointer);
+    let found = object.pointer_each(pointer);
     found.into_iter().filter_map(json::scalar).map(Into::into).collect()
 }
 

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
-use super::{Labels, ManagedFields, Meta, Object, Owner, ParseObjectError};
+use super::{Labels, ManagedFields, Meta, Object, Owner, ParseObjectError, Place, Places};
 use crate::gvk::Gvk;
 use crate::ids::{ObjectName, ResourceVersion, Uid};
 use crate::json::members;
@@ -24,8 +26,16 @@ struct RawObject<'a> {
     #[serde(borrow)]
     kind: Option<Text<'a>>,
     #[serde(borrow)]
-    metadata: Option<RawMeta<'a>>,
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    spec: Part<'a>,
+    #[serde(borrow, default)]
+    status: Part<'a>,
 }
+
+/// The text of a member, also where that is `null`.
+#[derive(Default)]
+struct Part<'a>(Option<&'a RawValue>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "the metadata of an object")]
@@ -74,16 +84,18 @@ pub(super) fn object(gvk: &Gvk, json: &str, managed: ManagedFields) -> Result<Ob
     if other(&raw.api_version, &api_version) || other(&raw.kind, &gvk.kind) {
         return Err(other_kind(gvk, &raw));
     }
+    let metadata = raw.metadata.ok_or(ParseObjectError::Missing("metadata"))?.get();
+    let (meta, cut) = metadata_of(metadata, managed)?;
     let text = json.trim();
-    let mut edit = Edit::new(text);
-    if raw.api_version.is_none() || raw.kind.is_none() {
-        edit.insert_type(gvk);
-    }
-    let metadata = raw.metadata.ok_or(ParseObjectError::Missing("metadata"))?;
-    if managed == ManagedFields::Strip && metadata.managed_fields.is_some() {
-        edit.cut_managed_fields();
-    }
-    Ok(Object { json: edit.finish(), meta: meta(metadata)? })
+    let base = offset(text, metadata);
+    let edit = Edit { text, insert: missing_type(gvk, &raw), cut: base + cut.start..base + cut.end };
+    let place = |part: Option<&str>| part.map_or(Ok(Place::default()), |part| edit.place(part));
+    let places = Places {
+        metadata: place(Some(metadata))?,
+        spec: place(raw.spec.0.map(RawValue::get))?,
+        status: place(raw.status.0.map(RawValue::get))?,
+    };
+    Ok(Object { json: edit.finish(), meta, places })
 }
 
 /// [`Object::parse_metadata`].
@@ -93,31 +105,61 @@ pub(super) fn metadata(gvk: &Gvk, json: &str, managed: ManagedFields) -> Result<
     if !expected(&raw.api_version, "meta.k8s.io/v1") || !expected(&raw.kind, "PartialObjectMetadata") {
         return Err(other_kind(gvk, &raw));
     }
-    let metadata = raw.metadata.ok_or(ParseObjectError::Missing("metadata"))?;
-    let strip = managed == ManagedFields::Strip && metadata.managed_fields.is_some();
-    let text = crate::json::pointer(json, "/metadata").ok_or(ParseObjectError::Missing("metadata"))?;
-    let text = with_type(gvk, text);
-    let json = if strip {
-        let mut edit = Edit::new(&text);
-        edit.cut_managed_fields();
-        edit.finish()
-    } else {
-        text
-    };
-    Ok(Object { json, meta: meta(metadata)? })
+    let metadata = raw.metadata.ok_or(ParseObjectError::Missing("metadata"))?.get();
+    if u32::try_from(metadata.len()).is_err() {
+        return Err(TOO_LARGE);
+    }
+    let (meta, cut) = metadata_of(metadata, managed)?;
+    if cut.is_empty() {
+        return Ok(with_type(gvk, metadata, meta));
+    }
+    let metadata = [&metadata[..cut.start], &metadata[cut.end..]].concat();
+    Ok(with_type(gvk, &metadata, meta))
 }
 
 /// An object of this kind that has only this metadata.
-pub(super) fn with_type(gvk: &Gvk, metadata: &str) -> Box<str> {
+pub(super) fn with_type(gvk: &Gvk, metadata: &str, meta: Meta) -> Object {
     let [api_version, kind] = type_members(gvk);
-    format!("{{{},{},\"metadata\":{metadata}}}", api_version.1, kind.1).into()
+    let json = format!("{{{api_version},{kind},\"metadata\":{metadata}}}");
+    let end = u32::try_from(json.len() - 1).unwrap_or_default();
+    let start = u32::try_from(json.len() - 1 - metadata.len()).unwrap_or_default();
+    let places = Places { metadata: Place { start, end }, ..Places::default() };
+    Object { json: json.into(), meta, places }
 }
 
-/// `apiVersion` and `kind`: the key, and the member as it stands in an object.
-fn type_members(gvk: &Gvk) -> [(&'static str, String); 2] {
-    let member =
-        |key: &'static str, value: &str| (key, format!("\"{key}\":{}", serde_json::Value::from(value)));
+/// Parsed, and what is to be cut out of its text.
+fn metadata_of(text: &str, managed: ManagedFields) -> Result<(Meta, Range<usize>), ParseObjectError> {
+    let raw: RawMeta<'_> = serde_json::from_str(text)?;
+    let strip = managed == ManagedFields::Strip && raw.managed_fields.is_some();
+    let cut = if strip { managed_fields(text) } else { 0..0 };
+    Ok((meta(raw)?, cut))
+}
+
+/// `"apiVersion":…` and `"kind":…`, as they stand in an object.
+fn type_members(gvk: &Gvk) -> [String; 2] {
+    let member = |key: &str, value: &str| format!("\"{key}\":{}", serde_json::Value::from(value));
     [member("apiVersion", &gvk.api_version()), member("kind", &gvk.kind)]
+}
+
+/// What a list left out, with a comma after each.
+fn missing_type(gvk: &Gvk, raw: &RawObject<'_>) -> String {
+    if raw.api_version.is_some() && raw.kind.is_some() {
+        return String::new();
+    }
+    let [api_version, kind] = type_members(gvk);
+    let mut missing = String::new();
+    for (member, found) in [(api_version, &raw.api_version), (kind, &raw.kind)] {
+        if found.is_none() {
+            missing.push_str(&member);
+            missing.push(',');
+        }
+    }
+    missing
+}
+
+/// Where a part of a text stands in it.
+fn offset(text: &str, part: &str) -> usize {
+    part.as_ptr().addr() - text.as_ptr().addr()
 }
 
 fn other_kind(expected: &Gvk, raw: &RawObject<'_>) -> ParseObjectError {
@@ -166,46 +208,43 @@ fn needed<'a>(text: Option<Text<'a>>, what: &'static str) -> Result<Text<'a>, Pa
     text.filter(|text| !text.0.is_empty()).ok_or(ParseObjectError::Missing(what))
 }
 
-/// Cuts and insertions in one text, done in one copy.
+/// The member `managedFields` of a text of metadata, with the comma before it or else behind it.
+fn managed_fields(metadata: &str) -> Range<usize> {
+    let mut before = None;
+    let mut inside = members(metadata);
+    while let Some(member) = inside.next() {
+        if member.key == "managedFields" {
+            let start = before.unwrap_or(member.start);
+            let end = match (before, inside.next()) {
+                (None, Some(next)) => next.start,
+                _ => member.end,
+            };
+            return start..end;
+        }
+        before = Some(member.end);
+    }
+    0..0
+}
+
+/// One insertion behind the opening brace and one cut, in one copy.
 struct Edit<'a> {
     text: &'a str,
     insert: String,
-    cut: std::ops::Range<usize>,
+    cut: Range<usize>,
 }
 
-impl<'a> Edit<'a> {
-    fn new(text: &'a str) -> Self {
-        Self { text, insert: String::new(), cut: 0..0 }
-    }
+/// The server's own limit is about 1.5 MB.
+const TOO_LARGE: ParseObjectError = ParseObjectError::Missing("a size below 4 GiB");
 
-    fn insert_type(&mut self, gvk: &Gvk) {
-        // Whichever of the two is there already is right, and must not stand there twice.
-        for (key, member) in type_members(gvk) {
-            if !members(self.text).any(|known| known.key == key) {
-                self.insert.push_str(&member);
-                self.insert.push(',');
-            }
-        }
-    }
-
-    fn cut_managed_fields(&mut self) {
-        let Some(metadata) = members(self.text).find(|member| member.key == "metadata") else { return };
-        let base = metadata.end - metadata.value.len();
-        let mut before = None;
-        let mut inside = members(metadata.value);
-        while let Some(member) = inside.next() {
-            if member.key == "managedFields" {
-                // With the comma before it, or else with the one behind it.
-                let start = before.unwrap_or(member.start);
-                let end = match (before, inside.next()) {
-                    (None, Some(next)) => next.start,
-                    _ => member.end,
-                };
-                self.cut = base + start..base + end;
-                return;
-            }
-            before = Some(member.end);
-        }
+impl Edit<'_> {
+    /// Where a part of the text will stand. No part begins or ends inside of the cut.
+    fn place(&self, part: &str) -> Result<Place, ParseObjectError> {
+        let start = offset(self.text, part);
+        let moved = |at: usize| {
+            let cut = if at > self.cut.start { self.cut.len() } else { 0 };
+            u32::try_from(at + self.insert.len() - cut).map_err(|_| TOO_LARGE)
+        };
+        Ok(Place { start: moved(start)?, end: moved(start + part.len())? })
     }
 
     fn finish(self) -> Box<str> {
@@ -214,13 +253,17 @@ impl<'a> Edit<'a> {
             return text.into();
         }
         let mut out = String::with_capacity(text.len() + insert.len() - cut.len());
-        let (open, body) = text.split_at(1);
-        let cut = cut.start.max(1) - 1..cut.end.max(1) - 1;
-        out.push_str(open);
+        out.push_str(&text[..1]);
         out.push_str(&insert);
-        out.push_str(&body[..cut.start]);
-        out.push_str(&body[cut.end..]);
+        out.push_str(&text[1..cut.start]);
+        out.push_str(&text[cut.end..]);
         out.into()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Part<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(|value| Self(Some(value)))
     }
 }
 

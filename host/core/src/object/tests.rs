@@ -161,6 +161,49 @@ fn metadata_only_objects_have_the_kind_of_the_object() {
     assert!(Object::parse_metadata(&website(), &partial.to_string(), ManagedFields::Strip).is_err());
 }
 
+/// The shortcut to the usual parts finds what a walk through the whole text finds.
+#[test]
+fn pointers_into_the_usual_parts() {
+    let mut objects = vec![full(), json!({"metadata": full()["metadata"], "spec": null, "data": {"a": 1}})];
+    objects
+        .push(json!({"status": {}, "kind": "Website", "spec": [1], "metadata": full()["metadata"], "z": 1}));
+    for (value, managed) in
+        objects.iter().flat_map(|value| [(value, ManagedFields::Strip), (value, ManagedFields::Keep)])
+    {
+        for text in [value.to_string(), format!(" {value:#}\n")] {
+            let object = Object::parse(&website(), &text, managed).unwrap();
+            for pointer in [
+                "",
+                "/",
+                "/metadata",
+                "/metadata/name",
+                "/metadata/managedFields",
+                "/metadata/uid",
+                "/spec",
+                "/spec/0",
+                "/spec/metadata/managedFields",
+                "/specs",
+                "/status",
+                "/status/kind",
+                "/data/a",
+                "/kind",
+                "/z",
+                "spec",
+                "/metadata/",
+            ] {
+                assert_eq!(
+                    object.pointer(pointer),
+                    crate::json::pointer(object.json(), pointer),
+                    "{pointer} of {text}"
+                );
+                assert_eq!(object.pointer_each(pointer), crate::json::pointer_each(object.json(), pointer));
+            }
+        }
+    }
+    let only = parse(&full()).to_metadata(&website());
+    assert_eq!((only.pointer("/metadata/name"), only.pointer("/spec")), (Some("\"site\""), None));
+}
+
 /// What 50,000 objects of 2 KB may take is 1.5 times their bytes, maps included: metadata that
 /// takes more than a quarter leaves the maps too little.
 #[test]

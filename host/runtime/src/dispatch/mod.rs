@@ -19,7 +19,7 @@ use reeve_cluster::Cluster;
 use reeve_cluster::commit::Committer;
 use reeve_core::ids::PluginName;
 use reeve_core::leading::Leading;
-use reeve_core::queue::{Key, Priority, Push, Queue, Settle, Settled, Ticket};
+use reeve_core::queue::{Key, Priority, Push, Queue, Settle, Ticket};
 use reeve_core::reason::Reason;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -195,7 +195,7 @@ impl Dispatch {
             return;
         };
         if let Some(delay) = self.0.guard.hold(&key, ticket.reasons()) {
-            self.hold(ticket, delay);
+            ticket.settle(Settle::Hold(delay));
             return;
         }
         let span = tracing::info_span!(
@@ -209,20 +209,12 @@ impl Dispatch {
         let turn = run::Turn { parts: &self.0, registration: &registration, key: &key, abort };
         async {
             let (settle, ended) = turn.take(&ticket).await;
-            let settled = match settle {
-                Settle::Hold(delay) => self.hold(ticket, delay),
-                settle => ticket.settle(settle),
-            };
+            let settled = ticket.settle(settle);
             turn.conclude(ended, settled);
         }
         .instrument(span)
         .await;
         self.forget_if_gone(&registration, &key);
-    }
-
-    /// Gives a ticket back for a while, with its reasons.
-    fn hold(&self, ticket: Ticket, delay: Duration) -> Settled {
-        ticket.settle(Settle::Hold(delay))
     }
 
     /// Keeps nothing of an object that is not there any more.
