@@ -5,9 +5,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 

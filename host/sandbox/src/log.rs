@@ -203,9 +203,9 @@ mod tests {
     #[test]
     fn bytes_are_limited_too() {
         let mut log = GuestLog::new(u32::MAX);
-        let long = "x".repeat(MAX_LOG_LINE * 2);
+        let line = "x".repeat(MAX_LOG_LINE * 2);
         for _ in 0..100 {
-            log.line(Level::INFO, &long, &[("k".to_owned(), long.clone())]);
+            log.line(Level::INFO, &line, &[("k".to_owned(), line.clone())]);
         }
         assert_eq!(log.written() as usize, MAX_LOG_BYTES / MAX_LOG_LINE);
         assert_eq!(log.written() + log.dropped(), 100);

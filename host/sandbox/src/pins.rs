@@ -24,9 +24,9 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
-    /// What the run saw under this name, if it looked.
-    pub(crate) fn object(&self, gvk: &Gvk, name: &ObjectName) -> Option<Option<SharedObject>> {
-        self.objects.get(gvk)?.get(name).cloned()
+    /// What the run saw under this name, if it looked; it may have seen that nothing is there.
+    pub(crate) fn object(&self, gvk: &Gvk, name: &ObjectName) -> Option<&Option<SharedObject>> {
+        self.objects.get(gvk)?.get(name)
     }
 
     /// What the run saw for this query, if it asked.
@@ -118,7 +118,9 @@ mod tests {
         let seen = [("a".to_owned(), 1), ("c".to_owned(), 7), ("p".to_owned(), 3)];
         assert_eq!(versions(&list), seen);
         assert_eq!(pins.list(&gvk(), &Query::default()).map(|list| versions(&list)), Some(seen.to_vec()));
-        let found = |which| pins.object(&gvk(), &name(which)).map(|o| o.map(|o| o.meta().resource_version.0));
+        let found = |which| {
+            pins.object(&gvk(), &name(which)).map(|o| o.as_ref().map(|o| o.meta().resource_version.0))
+        };
         assert_eq!(found("c"), Some(Some(7)), "what a list showed is pinned by name as well");
         assert_eq!(found("b"), Some(None));
         assert_eq!(found("d"), None);

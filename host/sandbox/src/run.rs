@@ -25,6 +25,7 @@ use crate::inspect::Inspection;
 use crate::limits::Ended;
 use crate::log::GuestLog;
 use crate::metrics::{PluginMetrics, RoleMetrics};
+use crate::pins::Pins;
 use crate::reject::Reject;
 use crate::sandbox::Host;
 use crate::stage::Staging;
@@ -176,7 +177,7 @@ impl Inner {
         let run = Run {
             request,
             facts: Arc::clone(&self.facts),
-            pins: Default::default(),
+            pins: Pins::default(),
             staging: Staging::new(limits),
         };
         let state = self.state(self.deadline(), cancel, Some(Box::new(run)));

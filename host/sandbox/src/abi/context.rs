@@ -16,13 +16,14 @@ type Context = Resource<ContextHandle>;
 /// `Err` outside ends the run, `Err` inside is a refusal that the plugin sees.
 type Answer<T> = wasmtime::Result<Result<T, host::Failure>>;
 
-fn answer<T>(result: Result<T, Failure>) -> Answer<T> {
-    Ok(result.map_err(convert::failure_to_guest))
+/// A refusal, as the plugin sees it.
+fn refusal(failure: Failure) -> host::Failure {
+    convert::failure_to_guest(failure)
 }
 
-/// The same for staging, where a limit ends the run.
+/// What staging came to: a refusal, or a limit that ends the run.
 fn staged(result: Result<Result<(), Failure>, Ended>) -> Answer<()> {
-    answer(result?)
+    Ok(result?.map_err(refusal))
 }
 
 impl State {
@@ -32,7 +33,7 @@ impl State {
             return Ok(Ok(self.push_list(list)?));
         }
         if let Err(denied) = run.facts.grant.check_read(gvk, query.namespace.as_deref()) {
-            return answer(Err(convert::denied(&denied)));
+            return Ok(Err(refusal(convert::denied(&denied))));
         }
         if let Some(held) = run.request.reader.held(gvk, None) {
             self.wait(held).await;
@@ -43,7 +44,7 @@ impl State {
                 let list = run.pins.pin_list(gvk, query, list, run.request.primary.as_ref())?;
                 Ok(Ok(self.push_list(list)?))
             }
-            Err(error) => answer(Err(convert::read_error(&error))),
+            Err(error) => Ok(Err(refusal(convert::read_error(&error)))),
         }
     }
 }
@@ -90,14 +91,14 @@ impl host::HostContext for State {
         let run = self.run()?;
         let is_primary = gvk == *run.facts.grant.primary() && name == run.request.name;
         let pinned = match &run.request.primary {
-            Some(primary) if is_primary => Some(Some(primary.clone())),
+            primary @ Some(_) if is_primary => Some(primary),
             _ => run.pins.object(&gvk, &name),
         };
         let object = if let Some(object) = pinned {
-            object
+            object.clone()
         } else {
             if let Err(denied) = run.facts.grant.check_read(&gvk, name.namespace.as_deref()) {
-                return answer(Err(convert::denied(&denied)));
+                return Ok(Err(refusal(convert::denied(&denied))));
             }
             if let Some(held) = run.request.reader.held(&gvk, Some(&name)) {
                 self.wait(held).await;
@@ -108,7 +109,7 @@ impl host::HostContext for State {
                     run.pins.pin_object(&gvk, name, object.clone())?;
                     object
                 }
-                Err(error) => return answer(Err(convert::read_error(&error))),
+                Err(error) => return Ok(Err(refusal(convert::read_error(&error)))),
             }
         };
         Ok(Ok(object.map(|object| self.push_object(object)).transpose()?))
@@ -122,7 +123,7 @@ impl host::HostContext for State {
     ) -> Answer<Resource<ListHandle>> {
         match filters::query(&filters) {
             Ok(query) => self.read_list(&convert::gvk_from_guest(&kind), query).await,
-            Err(failure) => answer(Err(failure)),
+            Err(failure) => Ok(Err(refusal(failure))),
         }
     }
 
@@ -167,7 +168,7 @@ impl host::HostContext for State {
         reason: String,
         message: String,
     ) -> Answer<()> {
-        staged(self.run()?.staging.condition(kind, &status, reason, message))
+        staged(self.run()?.staging.condition(kind, &status, reason, &message))
     }
 
     fn emit_event(

@@ -34,7 +34,7 @@ pub(super) fn name_to_guest(name: &ObjectName) -> host::ObjectName {
 }
 
 /// A failure that a plugin returned, cut to what logs, conditions and labels can carry.
-pub(super) fn failure_from_guest(failure: host::Failure) -> Failure {
+pub(super) fn failure_from_guest(failure: &host::Failure) -> Failure {
     Failure {
         code: code_word(&failure.code),
         category: match failure.category.trim() {

@@ -137,7 +137,7 @@ impl Call for Role {
             }
             _ => return Err(Ended::NoRole(self.as_str()).into()),
         };
-        Ok(result.map_err(convert::failure_from_guest))
+        Ok(result.map_err(|failure| convert::failure_from_guest(&failure)))
     }
 }
 
@@ -153,7 +153,7 @@ impl Call for Map {
             mapper.load(&mut *store, &instance)?.call_map(&mut *store, &self.watch, borrowed).await?;
         Ok(match result {
             Ok(names) => Ok(names.into_iter().map(convert::name_from_guest).collect()),
-            Err(failure) => Err(convert::failure_from_guest(failure)),
+            Err(failure) => Err(convert::failure_from_guest(&failure)),
         })
     }
 }

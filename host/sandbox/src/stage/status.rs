@@ -40,13 +40,7 @@ impl Staging {
     }
 
     /// Stages a condition; a later one of the same type replaces it.
-    pub(crate) fn condition(
-        &mut self,
-        kind: String,
-        status: &str,
-        reason: String,
-        message: String,
-    ) -> Staged {
+    pub(crate) fn condition(&mut self, kind: String, status: &str, reason: String, message: &str) -> Staged {
         self.charge(kind.len() + reason.len() + message.len())?;
         let status = match status {
             "True" => ConditionStatus::True,
@@ -71,7 +65,7 @@ impl Staging {
                 "condition {kind} has reason {reason:?}: give a word of letters, digits and '_', such as `AllReady`"
             ))));
         }
-        let condition = Condition { kind, status, reason, message: cut(&message, MAX_MESSAGE).to_owned() };
+        let condition = Condition { kind, status, reason, message: cut(message, MAX_MESSAGE).to_owned() };
         let conditions = &mut self.plan.conditions;
         if let Some(known) = conditions.iter_mut().find(|known| known.kind == condition.kind) {
             *known = condition;

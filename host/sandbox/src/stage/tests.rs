@@ -124,7 +124,7 @@ fn the_hosts_own_fields_are_refused() {
     refused(plan(|s| s.status("3")), invalid, "no JSON object");
     let condition = |kind: &str, status: &'static str, reason: &str| {
         let (kind, reason) = (kind.to_owned(), reason.to_owned());
-        plan(move |s| s.condition(kind, status, reason, String::new()))
+        plan(move |s| s.condition(kind, status, reason, ""))
     };
     refused(condition("Stalled", "True", "R"), invalid, "the host's");
     refused(condition("Reconciled", "True", "R"), invalid, "the host's");
@@ -140,7 +140,7 @@ fn the_hosts_own_fields_are_refused() {
 fn a_later_condition_of_the_same_type_replaces() {
     let mut staging = staging();
     for status in ["False", "True"] {
-        let staged = staging.condition("Ready".into(), status, "R".into(), "m".into());
+        let staged = staging.condition("Ready".into(), status, "R".into(), "m");
         staged.expect("no limit").expect("staged");
     }
     let plan = staging.into_plan();

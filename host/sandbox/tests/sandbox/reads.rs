@@ -79,16 +79,21 @@ async fn the_first_read_pins_objects_and_lists_for_the_run() {
     let cache = Arc::new(Cache::default());
     cache.put(&config_map(), object(&config_map(), "a", 1));
     let request = request(Arc::clone(&cache));
-    let run = tokio::spawn(async move { plugin.run(Role::Reconcile, request).await });
-    while *cache.reads.lock().expect("no panic") < 2 {
+    let mut run = tokio::task::JoinSet::new();
+    run.spawn(async move { plugin.run(Role::Reconcile, request).await });
+    while *cache.reads.lock() < 2 {
         tokio::task::yield_now().await;
     }
     cache.put(&config_map(), object(&config_map(), "a", 2));
     cache.put(&config_map(), object(&config_map(), "b", 1));
-    let outcome = tokio::time::timeout(LONG, run).await.expect("it ends").expect("no panic");
+    let outcome = tokio::time::timeout(LONG, run.join_next())
+        .await
+        .expect("it ends")
+        .expect("a task")
+        .expect("no panic");
     assert_eq!(outcome.failure, None);
     assert_eq!(outcome.plan.requeue_after, Some(Duration::from_millis(1111)), "generation, length, twice");
-    assert_eq!(*cache.reads.lock().expect("no panic"), 2, "the second reads did not ask the cache");
+    assert_eq!(*cache.reads.lock(), 2, "the second reads did not ask the cache");
 }
 
 /// The primary is what the run began with, by whatever way it is read.

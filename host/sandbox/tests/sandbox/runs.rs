@@ -163,9 +163,14 @@ async fn a_cancelled_run_sees_it_and_is_ended_if_it_does_not_return() {
         let plugin = Guest::reconcile(body).limits(limits.clone()).plugin(&sandbox).await;
         let request = request(std::sync::Arc::default());
         let cancel = request.cancel.clone();
-        let run = tokio::spawn(async move { plugin.run(reeve_sandbox::Role::Reconcile, request).await });
+        let mut run = tokio::task::JoinSet::new();
+        run.spawn(async move { plugin.run(reeve_sandbox::Role::Reconcile, request).await });
         cancel.cancel();
-        let outcome = tokio::time::timeout(LONG, run).await.expect("it ends").expect("no panic");
+        let outcome = tokio::time::timeout(LONG, run.join_next())
+            .await
+            .expect("it ends")
+            .expect("a task")
+            .expect("no panic");
         if polite && outcome.failure.is_none() {
             assert_eq!(outcome.plan.requeue_after, Some(std::time::Duration::from_millis(42)));
         } else {
