@@ -93,7 +93,7 @@ fn leb128(mut number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
         // The low seven bits always fit.
-        let low = (number & 0x7f) as u8;
+        let low = u8::try_from(number & 0x7f).unwrap_or(0);
         number >>= 7;
         if number == 0 {
             bytes.push(low);
