@@ -22,7 +22,8 @@ pub(crate) fn run(args: &CrdsArgs) -> anyhow::Result<()> {
     let sandbox = Sandbox::new(config, &prometheus::Registry::new())?;
     let mut documents = Vec::new();
     for file in &args.files {
-        let bytes = std::fs::read(file).with_context(|| format!("{}: failed to read the file", file.display()))?;
+        let bytes =
+            std::fs::read(file).with_context(|| format!("{}: failed to read the file", file.display()))?;
         documents.extend(sandbox.inspect(&bytes).with_context(|| file.display().to_string())?.crds);
     }
     if documents.is_empty() {

@@ -1,6 +1,8 @@
 //! The `reeve` command. Exit codes: 0 well, 1 failed, 2 not usable as typed, 141 output closed.
 
 mod build;
+mod commands;
+mod completions;
 mod crds;
 mod inspect;
 mod new;
@@ -9,32 +11,12 @@ mod run;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser as _;
 
-/// Runs Kubernetes controllers as sandboxed WebAssembly components.
-#[derive(Debug, Parser)]
-#[command(name = "reeve", version)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Run(run::RunArgs),
-    Inspect(inspect::InspectArgs),
-    Build(build::BuildArgs),
-    New(new::NewArgs),
-    Crds(crds::CrdsArgs),
-}
+// Gives memory back after a burst of lists, which the C library's allocator does not.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Run(args) => run::run(args),
-        Command::Inspect(args) => run::wait(inspect::run(args)),
-        Command::Build(args) => build::run(&args),
-        Command::New(args) => new::run(&args),
-        Command::Crds(args) => crds::run(&args),
-    };
-    output::exit_code(done)
+    output::exit_code(commands::Cli::parse().run())
 }
