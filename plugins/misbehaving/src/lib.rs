@@ -1,6 +1,6 @@
 //! A plugin that does whatever a host must survive, on demand: the sandbox's test body.
 //!
-//! The primary is a `Mishap`: `spec.mode` says what to do and `spec.n` how much. README.md lists
+//! The primary is a `Mishap`: `spec.mode` says what to do and `spec.amount` (`n` below and in README.md) how much. README.md lists
 //! the modes; an unknown one is the permanent failure `UNKNOWN_MODE`.
 
 mod body;
@@ -19,7 +19,7 @@ struct Mishap {
 struct Spec {
     mode: String,
     #[serde(default)]
-    n: u64,
+    amount: u64,
 }
 
 struct Misbehaving;
@@ -36,7 +36,7 @@ impl Reconciler for Misbehaving {
     }
 
     fn reconcile(ctx: &Context, object: &Mishap) -> Result<Outcome, Error> {
-        let Spec { mode, n } = &object.spec;
+        let Spec { mode, amount: n } = &object.spec;
         if let Some(outcome) = fail_or_end(ctx, mode, *n) {
             return outcome;
         }

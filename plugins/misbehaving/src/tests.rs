@@ -3,8 +3,10 @@ use reeve_sdk::testing::{Case, Run};
 use super::*;
 
 fn run(mode: &str, n: u64) -> Run {
-    Case::new(json!({ "metadata": { "name": "m", "namespace": "web" }, "spec": { "mode": mode, "n": n } }))
-        .run::<Misbehaving>()
+    Case::new(
+        json!({ "metadata": { "name": "m", "namespace": "web" }, "spec": { "mode": mode, "amount": n } }),
+    )
+    .run::<Misbehaving>()
 }
 
 #[track_caller]

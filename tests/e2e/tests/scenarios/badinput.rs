@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use crate::support::{apply, committed, get, host, manifest, manifest_with, serving, touch};
 
 scenarios! {
-    bad_input_a_file_that_is_no_plugin_is_refused: "bad-input: file";
-    bad_input_an_object_of_the_wrong_shape: "bad-input: object";
-    bad_input_an_invalid_child: "bad-input: child";
-    bad_input_a_server_that_is_away: "bad-input: server";
-    bad_input_wrong_flags: "bad-input: flags";
+    bad_input_a_file_that_is_no_plugin_is_refused: "bad input: file";
+    bad_input_an_object_of_the_wrong_shape: "bad input: object";
+    bad_input_an_invalid_child: "bad input: child";
+    bad_input_a_server_that_is_away: "bad input: server";
+    bad_input_wrong_flags: "bad input: flags";
 }
 
 async fn bad_input_a_file_that_is_no_plugin_is_refused(env: &Env) -> Result<()> {
@@ -39,7 +39,7 @@ async fn bad_input_a_file_that_is_no_plugin_is_refused(env: &Env) -> Result<()> 
     let secrets = json!([{ "apiVersion": "v1", "kind": "Secret", "relation": "read" }]);
     let cases: Vec<(&str, Vec<u8>, Vec<&str>)> = vec![
         ("text", b"no component".to_vec(), vec!["component"]),
-        ("core", b"\0asm\x01\0\0\0".to_vec(), vec!["core module", "reeve build"]),
+        ("core", b"\0asm\x01\0\0\0".to_vec(), vec!["core module", "wasm32-wasip2"]),
         ("torn", bytes[..bytes.len() / 2].to_vec(), vec![]),
         ("version", guests::replaced(&bytes, "@0.1.0", "@0.9.0")?, vec!["0.9", "newer host"]),
         (
@@ -96,22 +96,42 @@ async fn bad_input_a_file_that_is_no_plugin_is_refused(env: &Env) -> Result<()> 
 }
 
 async fn bad_input_an_object_of_the_wrong_shape(env: &Env) -> Result<()> {
-    // The CRD lets any spec through; the probe's own type does not.
-    let host = host(env, &manifest("bad-object")).await?;
-    apply(env, "good", &json!({ "count": true })).await?;
-    apply(env, "bad", &json!({ "steps": [{ "requeueAfterMs": "soon" }] })).await?;
-    let probe = soon("the wrong shape is a permanent failure with its path", async || {
-        let probe = get(env, "bad").await?;
-        let reconciled = find_condition(&probe, "Reconciled").context("no condition")?.clone();
+    // A CRD that lets through what the plugin's own type does not.
+    let mut crd = guests::crds()?
+        .into_iter()
+        .find(|crd| crd["metadata"]["name"] == "mishaps.test.reeve.dev")
+        .context("plugins/misbehaving has no CRD")?;
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = anything;
+    env.kube.install(&crd).await?;
+    let host = env.host().plugin("mishap.wasm", &guests::plugin("misbehaving")?).start().await?;
+    let mishap = |name: &str, spec: Value| {
+        json!({
+            "apiVersion": "test.reeve.dev/v1", "kind": "Mishap",
+            "metadata": { "name": name, "namespace": env.namespace }, "spec": spec,
+        })
+    };
+    env.kube.create(&mishap("bad", json!({ "mode": "ok", "amount": "password-123" }))).await?;
+    env.kube.create(&mishap("good", json!({ "mode": "everything" }))).await?;
+    let failed = soon("the wrong shape is a permanent failure with its path", async || {
+        let bad = env.kube.get("test.reeve.dev/v1/Mishap", &env.namespace, "bad").await?;
+        let reconciled = find_condition(&bad, "Reconciled").context("no condition")?.clone();
         ensure!(reconciled["reason"] == "INVALID_OBJECT", "{reconciled}");
         Ok(reconciled)
     })
     .await?;
-    let message = probe["message"].as_str().unwrap_or_default();
-    ensure!(message.contains("steps") && message.contains("bad-object"), "{message}");
-    ensure!(!message.contains("soon"), "the object's value is in the message: {message}");
-    committed(env, "good", 1).await?;
-    crate::support::exactly(&host, "bad", 1).await?;
+    let message = failed["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("spec.amount") && message.contains("misbehaving"), "{message}");
+    ensure!(!message.contains("password-123"), "the object's value is in the message: {message}");
+    ensure!(host.log_lines("password-123")?.is_empty(), "the object's value is in the log");
+    soon("the good one goes on", async || {
+        let good = env.kube.get("test.reeve.dev/v1/Mishap", &env.namespace, "good").await?;
+        ensure!(good["status"].is_object(), "it has no status");
+        Ok(())
+    })
+    .await?;
+    let labels = [("controller", "misbehaving")];
+    ensure!(host.metrics().await?.int("controller_runtime_terminal_reconcile_errors_total", &labels) == 1);
     Ok(())
 }
 
