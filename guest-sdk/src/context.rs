@@ -160,7 +160,7 @@ impl Context {
     /// The children of one kind that this plugin owns below the primary.
     ///
     /// # Errors
-    /// A kind that the manifest does not declare as owned.
+    /// A kind that the manifest does not declare.
     pub fn children(&self, api_version: &str, kind: &str) -> Result<Handles, Error> {
         let items = self.backend.children(&Gvk::new(api_version, kind))?;
         Ok(Handles::new(items, kind))

@@ -152,7 +152,7 @@ impl Backend for FakeCall {
     }
 
     fn children(&self, kind: &Gvk) -> Result<FakeList, Error> {
-        self.owned(kind)?;
+        self.declared(kind)?;
         let uid = self.primary.as_ref().map(Item::uid).unwrap_or_default();
         let plugin = text(&self.manifest, "/name");
         let mut found: Vec<FakeObject> =

@@ -1,7 +1,8 @@
 //! A plugin that does whatever a host must survive, on demand: the sandbox's test body.
 //!
-//! The primary is a `Mishap`: `spec.mode` says what to do and `spec.amount` (`n` below and in README.md) how much. README.md lists
-//! the modes; an unknown one is the permanent failure `UNKNOWN_MODE`.
+//! The primary is a `Mishap`: `spec.mode` says what to do and `spec.amount` (`n` below and in
+//! README.md) how much. README.md lists the modes; an unknown one is the permanent failure
+//! `UNKNOWN_MODE`.
 
 mod body;
 mod stage;

@@ -35,7 +35,7 @@ pub(crate) fn misbehave(ctx: &Context, mode: &str, n: u64) -> Result<bool, Error
             ctx.list("v1", "Pod").handles()?;
         }
         "undeclared-children" => {
-            ctx.children("v1", "Node")?;
+            ctx.children("v1", "Pod")?;
         }
         "undeclared-index" => {
             ctx.list("v1", "Node").index("none", "x").handles()?;
