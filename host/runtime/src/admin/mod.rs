@@ -5,6 +5,7 @@
 //! which is idempotent.
 
 mod checks;
+mod exposition;
 mod state;
 
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use axum::extract::{Path, Query, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use prometheus::{Registry, TextEncoder};
+use prometheus::Registry;
 use reeve_core::ids::{ObjectName, PluginName};
 use reeve_core::queue::Key;
 use serde::Deserialize;
@@ -115,7 +116,7 @@ async fn readyz_one(State(admin): State<Admin>, Path(name): Path<String>) -> Res
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
-    match TextEncoder::new().encode_to_string(&admin.registry.gather()) {
+    match exposition::text(&admin.registry.gather()) {
         Ok(text) => {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
         }
