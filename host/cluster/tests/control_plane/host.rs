@@ -86,6 +86,9 @@ impl Host {
     /// Makes a kind and a namespace of this test's name.
     pub(crate) async fn new(test: &str, status: Value) -> Option<Self> {
         let path = kubeconfig(test)?;
+        // A second run on the same cluster meets nothing of the first.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let test = &format!("{test}-{:x}", now.as_millis());
         let kind = format!("{}{}", test[..1].to_uppercase(), test[1..].replace('-', ""));
         let host = Self::connect(&path, test, &kind, test).await;
         host.post("/api/v1/namespaces", &json!({"metadata": {"name": test}})).await;

@@ -20,7 +20,7 @@ async fn website_flow_writes_five_times_and_then_not_at_all() {
     let read = host.create("a").await;
     let ticket = host.ticket("a").await;
     let site = host.committer.add_finalizer(&Leading::solo(), &ticket, &host.grant, &read).await.unwrap();
-    assert!(site.meta().has_finalizer("reeve.dev/commit-flow"));
+    assert!(site.meta().has_finalizer(&host.manifest.name.field_manager()));
     let ns = host.namespace.clone();
     let done = host.commit(&site, website(&ns, 0)).await.unwrap();
     assert_eq!(done.writes, 5, "three children, a status, and once for the plugin the memory of kinds");
@@ -79,7 +79,10 @@ async fn fields_of_children_are_owned_repaired_and_given_up() {
         .iter()
         .map(|entry| (&entry["manager"], &entry["operation"]))
         .collect();
-    assert!(managers.contains(&(&json!("reeve.dev/commit-fields"), &json!("Apply"))), "{managers:?}");
+    assert!(
+        managers.contains(&(&json!(host.manifest.name.field_manager()), &json!("Apply"))),
+        "{managers:?}"
+    );
     // A value of an unknown spelling is applied once for each version of the object, not in a loop.
     let odd = || {
         let mut odd = deployment(&ns, 0);
