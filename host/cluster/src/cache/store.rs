@@ -189,12 +189,15 @@ impl Store {
         let Some(entry) = self.entries.get_mut(&meta.name) else { return Outcome::Same };
         let known = entry.object.meta();
         let newer = known.resource_version > meta.resource_version;
-        if known.uid == meta.uid && selective {
-            // With a newer version at hand the stream will tell of it too.
-            if newer || entry.vouchers.remove(id) {
+        if known.uid != meta.uid {
+            if newer {
                 return Outcome::Same;
             }
-        } else if newer && known.uid != meta.uid {
+            // Another object has had the name since.
+            let uid = known.uid.clone();
+            self.graves.bury(&uid);
+        } else if selective && (newer || entry.vouchers.remove(id)) {
+            // With a newer version at hand the stream will tell of it too.
             return Outcome::Same;
         }
         self.take(&meta.name)
@@ -213,16 +216,19 @@ impl Store {
     /// A stream read everything anew. What it knew and did not find is gone, unless it is newer
     /// than the list.
     pub(crate) fn replace(&mut self, id: StreamId, listed: Listed) -> Vec<Delta> {
-        let Some(selective) = self.streams.get(&id).map(|stream| stream.coverage.selective()) else {
-            return Vec::new();
-        };
+        let Some(stream) = self.streams.get(&id) else { return Vec::new() };
+        let coverage = stream.coverage.clone();
+        let selective = coverage.selective();
         if listed.rewound {
             self.rewind(listed.version);
         }
         let mut deltas = Vec::new();
         for (name, entry) in &self.entries {
             let known = entry.object.meta();
-            if entry.vouchers.contains(id)
+            // A list of everything knows of more than what its stream vouches for.
+            let concerned = entry.vouchers.contains(id)
+                || (!selective && coverage.contains(&entry.object) == Membership::Certain(true));
+            if concerned
                 && !listed.objects.contains_key(name)
                 && (listed.rewound || known.resource_version <= listed.version)
             {
