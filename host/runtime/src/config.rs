@@ -11,7 +11,7 @@ use std::time::Duration;
 use reeve_core::grant::{Ceiling, CeilingRule};
 
 /// Where probes and metrics are served unless configured. Loopback, because the admin port can
-/// start reconciles; a Deployment sets `0.0.0.0:8080` and guards it with a NetworkPolicy.
+/// start reconciles; a Deployment sets `0.0.0.0:8080` and guards it with a `NetworkPolicy`.
 pub const DEFAULT_ADMIN_ADDR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 /// How long runs in work may go on after the stop signal: what Kubernetes grants by default.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);

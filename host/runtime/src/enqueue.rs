@@ -16,10 +16,13 @@ use crate::roster::{Registration, SharedRoster};
 /// Objects a second that a swap queues. With most of them unchanged they cost no request, and
 /// 10,000 objects have seen the new version after 50 s.
 pub(crate) const SWAP_RATE: u32 = 200;
-/// A plugin's resync looks at the clock this many times per interval, within the two bounds below.
+/// A plugin's objects are looked at this many times per resync interval, within the two bounds below.
 const RESYNC_STEPS: u32 = 50;
 /// The bounds of the step.
 const RESYNC_STEP: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// How often it is looked whose step has passed. The shortest interval that a manifest can have is
+/// one second.
+const RESYNC_LOOK: Duration = Duration::from_millis(200);
 
 /// Queues every primary of a plugin at low priority, at most `rate` a second where given. Says how
 /// many there are; none while the kind is not synced (then they come as they are listed).
@@ -40,10 +43,9 @@ pub(crate) fn all(queue: &Queue, registration: &Registration, reason: Reason, ra
 pub(crate) async fn resync(queue: Queue, roster: SharedRoster, shutdown: CancellationToken) {
     let mut seen: HashMap<PluginName, (u64, Instant, Instant)> = HashMap::new();
     loop {
-        let step = step(&roster.load().all_serving().map(|one| one.manifest().resync).collect::<Vec<_>>());
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(step) => {}
+            () = tokio::time::sleep(RESYNC_LOOK) => {}
         }
         let roster = roster.load_full();
         let now = Instant::now();
@@ -55,17 +57,16 @@ pub(crate) async fn resync(queue: Queue, roster: SharedRoster, shutdown: Cancell
             if *number != registration.number {
                 (*number, *start) = (registration.number, now);
             }
-            if !interval.is_zero() {
+            if !interval.is_zero() && now.duration_since(*last) >= step(interval) {
                 due(&queue, registration, interval, *start, (*last, now));
+                *last = now;
             }
-            *last = now;
         }
     }
 }
 
-fn step(intervals: &[Duration]) -> Duration {
-    let shortest = intervals.iter().filter(|interval| !interval.is_zero()).min();
-    shortest.map_or(RESYNC_STEP.1, |shortest| (*shortest / RESYNC_STEPS).clamp(RESYNC_STEP.0, RESYNC_STEP.1))
+fn step(interval: Duration) -> Duration {
+    (interval / RESYNC_STEPS).clamp(RESYNC_STEP.0, RESYNC_STEP.1)
 }
 
 fn due(
@@ -79,8 +80,8 @@ fn due(
     if now.duration_since(start) < interval * 9 / 10 {
         return;
     }
-    let Ok(list) = registration.reader.list(&registration.primary, &Query::default()) else { return };
-    for object in list.iter() {
+    let Ok(objects) = registration.reader.list(&registration.primary, &Query::default()) else { return };
+    for object in objects.iter() {
         let name = &object.meta().name;
         let period = period(interval, name);
         let count =
@@ -118,12 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn the_step_follows_the_shortest_interval() {
+    fn the_step_follows_the_interval() {
         let second = Duration::from_secs(1);
-        assert_eq!(step(&[]), RESYNC_STEP.1);
-        assert_eq!(step(&[Duration::ZERO]), RESYNC_STEP.1);
-        assert_eq!(step(&[second * 36_000, second]), RESYNC_STEP.0);
-        assert_eq!(step(&[second * 36_000]), RESYNC_STEP.1);
-        assert_eq!(step(&[second * 100]), second * 2);
+        assert_eq!(step(second), RESYNC_STEP.0);
+        assert_eq!(step(second * 36_000), RESYNC_STEP.1);
+        assert_eq!(step(second * 100), second * 2);
     }
 }

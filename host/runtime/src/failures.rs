@@ -64,7 +64,7 @@ impl Failures {
         let failing = self.0.lock();
         let mut all: Vec<_> = failing.iter().map(|(key, failing)| (key.clone(), failing.clone())).collect();
         drop(failing);
-        all.sort_by(|a, b| b.1.last.cmp(&a.1.last));
+        all.sort_by_key(|(_, failing)| std::cmp::Reverse(failing.last));
         all.truncate(limit);
         all
     }

@@ -28,7 +28,7 @@ use crate::enqueue;
 use crate::failures::Failures;
 use crate::mapper::{self, Mapper};
 use crate::metrics::Metrics;
-use crate::registry::{Admission, Notices, Parts, Registry, Views};
+use crate::registry::{Admission, Notices, Parts, Registry, Views, former};
 use crate::roster::SharedRoster;
 use crate::router::{self, Routed};
 use crate::source::configmap::{ConfigMapSource, Touched};
@@ -110,6 +110,11 @@ impl Host {
         metrics_registry: MetricsRegistry,
     ) -> Result<Self, StartError> {
         config.validate()?;
+        if crate::config::namespace_from_env().is_some() {
+            tracing::warn!(
+                "running in a cluster without leader election: run one replica only, with the update strategy Recreate"
+            );
+        }
         let listener = match config.admin_addr {
             Some(addr) => Some(admin::bind(addr).await?),
             None => None,
@@ -174,9 +179,12 @@ impl Host {
         tasks.spawn("resync", enqueue::resync(queue.clone(), Arc::clone(&roster), rest()));
         tasks.spawn("dispatch", dispatch.clone().run(config.max_runs, stop.runs.clone()));
         let namespaces = config.namespaces.iter().map(|name| name.as_str().into()).collect();
+        let former = former::let_go(Arc::clone(&roster), committer.clone(), Leading::solo(), rest());
+        tasks.spawn("former kinds", former);
         let admission = Admission {
             sandbox: sandbox.clone(),
-            cluster: cluster.clone(),
+            cluster,
+            committer: committer.clone(),
             ceiling: Arc::new(config.ceiling()),
             namespaces: Arc::new(namespaces),
             metrics: metrics.clone(),
@@ -247,7 +255,7 @@ impl Host {
             // Each of the rest ends at its next step.
             let rest = async {
                 while let Some((name, reason)) = self.tasks.next().await {
-                    ended.extend(is_panic(&reason).then_some(name))
+                    ended.extend(is_panic(&reason).then_some(name));
                 }
             };
             if tokio::time::timeout(LAST, rest).await.is_err() {

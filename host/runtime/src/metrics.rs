@@ -117,6 +117,7 @@ impl std::fmt::Debug for Metrics {
 
 impl Metrics {
     /// Registers everything.
+    #[expect(clippy::too_many_lines, reason = "a table of series, one line each")]
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counters = |name: &str, help: &str, labels: &[&str]| {
             let vec = IntCounterVec::new(Opts::new(name, help), labels)?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use reeve_cluster::cache::IndexHold;
 use reeve_cluster::watch::Subscription;
 use reeve_core::grant::Grant;
@@ -18,6 +19,7 @@ use reeve_core::read::Reader;
 use reeve_sandbox::Plugin;
 
 use crate::metrics::Alive;
+use crate::registry::Former;
 use crate::router::{Route, RouteTable};
 use crate::source::SourceId;
 
@@ -63,6 +65,8 @@ pub struct Registration {
     pub routes: Vec<Arc<Route>>,
     /// Kept open as long as a run of this version is in work.
     pub watches: Vec<Subscription>,
+    /// Watches of kinds whose children an older version left behind.
+    pub former: Mutex<Vec<Former>>,
     /// As the watches.
     pub indexes: Vec<IndexHold>,
     /// Tells the metrics when the last holder is gone.

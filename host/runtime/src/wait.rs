@@ -364,7 +364,10 @@ impl Waits {
 impl State {
     fn remove(&mut self, id: u64) {
         let Some(entry) = self.entries.remove(&id) else { return };
-        self.timers.retain(|(_, timer)| *timer != id);
+        self.timers.remove(&(entry.deadline, id));
+        if let Some((due, _)) = entry.poll {
+            self.timers.remove(&(due, id));
+        }
         match &entry.wait.target {
             WaitTarget::Labels(_) => drop_id(&mut self.selected, &entry.wait.gvk, id),
             WaitTarget::Name(name) => {

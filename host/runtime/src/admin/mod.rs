@@ -1,7 +1,7 @@
 //! The admin port: probes, metrics, what the host is doing, and a request for a run.
 //!
 //! It has no authentication: by default it listens on loopback, and a deployment guards it with a
-//! NetworkPolicy. It shows names and states, never object bodies, and its one verb starts a run,
+//! `NetworkPolicy`. It shows names and states, never object bodies, and its one verb starts a run,
 //! which is idempotent.
 
 mod checks;

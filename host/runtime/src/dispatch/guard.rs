@@ -26,7 +26,7 @@ pub(super) const CIRCUIT_OBJECTS: usize = 8;
 /// … and at least this share of the window's runs, in percent.
 pub(super) const CIRCUIT_PERCENT: usize = 80;
 /// How long a circuit stays open at first, and at most; it doubles in between.
-pub(super) const CIRCUIT_OPEN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+pub(super) const CIRCUIT_OPEN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
 /// How long a key waits behind the run that tries whether the plugin is well again.
 const BEHIND_TRIAL: Duration = Duration::from_secs(1);
 
@@ -116,6 +116,7 @@ impl Guard {
     pub(crate) fn note(&self, key: &Key, ended: Ended) {
         let mut state = self.state.lock();
         let broke = matches!(ended, Ended::Broke { .. });
+        let before = state.poison.get(key).is_some_and(Poison::is_quarantined);
         if let Ended::Broke { next } = ended {
             let poison = state.poison.entry(key.clone()).or_insert(Poison { in_a_row: 0, until: None });
             poison.in_a_row += 1;
@@ -127,12 +128,9 @@ impl Guard {
         } else {
             state.poison.remove(key);
         }
-        let quarantined = state
-            .poison
-            .iter()
-            .filter(|(other, poison)| other.plugin == key.plugin && poison.until.is_some());
-        let quarantined = i64::try_from(quarantined.count()).unwrap_or(i64::MAX);
-        self.metrics.quarantined.with_label_values(&[key.plugin.as_str()]).set(quarantined);
+        if state.poison.get(key).is_some_and(Poison::is_quarantined) != before {
+            self.count(&state, &key.plugin);
+        }
         self.judge(state.circuits.entry(key.plugin.clone()).or_default(), key, broke);
     }
 
@@ -149,8 +147,20 @@ impl Guard {
 
     /// The object is gone.
     pub(crate) fn forget(&self, key: &Key) {
-        self.state.lock().poison.remove(key);
+        {
+            let mut state = self.state.lock();
+            if state.poison.remove(key).is_some_and(|poison| poison.is_quarantined()) {
+                self.count(&state, &key.plugin);
+            }
+        }
         self.abandoned(key);
+    }
+
+    fn count(&self, state: &State, plugin: &PluginName) {
+        let quarantined =
+            state.poison.iter().filter(|(key, poison)| key.plugin == *plugin && poison.is_quarantined());
+        let count = i64::try_from(quarantined.count()).unwrap_or(i64::MAX);
+        self.metrics.quarantined.with_label_values(&[plugin.as_str()]).set(count);
     }
 
     /// Another version took over, or the plugin went: it starts with a clean slate.
@@ -185,6 +195,12 @@ impl Guard {
     }
 }
 
+impl Poison {
+    fn is_quarantined(&self) -> bool {
+        self.until.is_some()
+    }
+}
+
 impl Circuit {
     fn is_bad(&self) -> bool {
         let broken: Vec<_> = self.recent.iter().filter(|(_, broke)| *broke).map(|(name, _)| name).collect();
@@ -205,7 +221,7 @@ mod tests {
         Guard::new(Metrics::new(&prometheus::Registry::new()).unwrap())
     }
 
-    const BROKE: Ended = Ended::Broke { next: Some(Duration::from_secs(60)) };
+    const BROKE: Ended = Ended::Broke { next: Some(Duration::from_mins(1)) };
 
     #[tokio::test(start_paused = true)]
     async fn a_poison_object_runs_only_when_it_changes_or_its_retry_is_due() {
@@ -214,12 +230,12 @@ mod tests {
             assert_eq!(guard.hold(&key("a"), Reason::Child.into()), None);
             guard.note(&key("a"), BROKE);
         }
-        assert_eq!(guard.hold(&key("a"), Reason::Child.into()), Some(Duration::from_secs(60)));
+        assert_eq!(guard.hold(&key("a"), Reason::Child.into()), Some(Duration::from_mins(1)));
         assert_eq!(guard.hold(&key("b"), Reason::Child.into()), None);
         for reason in [Reason::Updated, Reason::Manual, Reason::Swap] {
             assert_eq!(guard.hold(&key("a"), reason.into()), None);
         }
-        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::advance(Duration::from_mins(1)).await;
         assert_eq!(guard.hold(&key("a"), Reason::Retry.into()), None);
         guard.note(&key("a"), Ended::Whole);
         assert_eq!(guard.hold(&key("a"), Reason::Child.into()), None);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use reeve_core::ids::PluginName;
 use reeve_core::plan::{Condition, ConditionStatus};
 use reeve_core::queue::Key;
-use reeve_core::reason::Reason;
+use reeve_core::reason::{Reason, Reasons};
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
@@ -45,7 +45,9 @@ enum Phase {
     #[default]
     Well,
     Slowed {
-        last_run: Instant,
+        /// `None` after a run that somebody else asked for: what follows it shows whether the loop
+        /// goes on, and does not wait.
+        last_run: Option<Instant>,
     },
     /// It ended, and the condition still says otherwise.
     Ended,
@@ -60,6 +62,12 @@ pub(crate) enum After {
     Over,
 }
 
+impl State {
+    fn is_slowed(&self) -> bool {
+        matches!(self.phase, Phase::Slowed { .. })
+    }
+}
+
 impl Loops {
     pub(crate) fn new(metrics: Metrics) -> Self {
         Self { keys: Mutex::default(), metrics }
@@ -72,19 +80,19 @@ impl Loops {
             keys.entry(key.clone()).or_default().echo = true;
         }
         match keys.get(key).map(|state| state.phase) {
-            Some(Phase::Slowed { last_run }) if matches!(reason, Reason::Child | Reason::Mapped) => {
-                (last_run + SLOWED).saturating_duration_since(Instant::now())
-            }
+            Some(Phase::Slowed { last_run }) if matches!(reason, Reason::Child | Reason::Mapped) => last_run
+                .map_or(Duration::ZERO, |last| (last + SLOWED).saturating_duration_since(Instant::now())),
             _ => Duration::ZERO,
         }
     }
 
     /// A run begins; says whether an own write caused it. Give the answer to [`Self::ended`].
-    pub(crate) fn begins(&self, key: &Key) -> bool {
+    pub(crate) fn begins(&self, key: &Key, reasons: Reasons) -> bool {
         let mut keys = self.keys.lock();
         let Some(state) = keys.get_mut(key) else { return false };
         if let Phase::Slowed { last_run } = &mut state.phase {
-            *last_run = Instant::now();
+            let related = |reason| matches!(reason, Reason::Child | Reason::Mapped);
+            *last_run = reasons.iter().all(related).then(Instant::now);
         }
         std::mem::take(&mut state.echo)
     }
@@ -113,6 +121,7 @@ impl Loops {
     pub(crate) fn ended(&self, key: &Key, caused_by_echo: bool, writes: u32) -> After {
         let mut keys = self.keys.lock();
         let state = keys.entry(key.clone()).or_default();
+        let slowed = state.is_slowed();
         let mut after = After::Same;
         match state.phase {
             Phase::Slowed { .. } if writes == 0 => {
@@ -124,7 +133,7 @@ impl Loops {
             Phase::Well if caused_by_echo && writes > 0 => {
                 state.streak += 1;
                 if state.streak >= LOOP_AFTER {
-                    state.phase = Phase::Slowed { last_run: Instant::now() };
+                    state.phase = Phase::Slowed { last_run: Some(Instant::now()) };
                     self.metrics.hot_loops.with_label_values(&[key.plugin.as_str()]).inc();
                     tracing::warn!(
                         plugin = %key.plugin, object = %key.name, runs = state.streak,
@@ -134,17 +143,20 @@ impl Loops {
             }
             Phase::Well => state.streak = 0,
         }
+        let now_slowed = state.is_slowed();
         if !state.echo && state.streak == 0 && state.phase == Phase::Well {
             keys.remove(key);
         }
-        self.count(&keys, &key.plugin);
+        if now_slowed != slowed {
+            self.count(&keys, &key.plugin);
+        }
         after
     }
 
     /// The object is gone.
     pub(crate) fn forget(&self, key: &Key) {
         let mut keys = self.keys.lock();
-        if keys.remove(key).is_some() {
+        if keys.remove(key).is_some_and(|state| state.is_slowed()) {
             self.count(&keys, &key.plugin);
         }
     }
@@ -188,7 +200,7 @@ mod tests {
 
     /// One run that wrote so often; its writes echo.
     fn run(loops: &Loops, writes: u32) -> After {
-        let echo = loops.begins(&key());
+        let echo = loops.begins(&key(), Reason::Child.into());
         if writes > 0 {
             loops.delay(&key(), Reason::Child, true);
         }
@@ -222,6 +234,10 @@ mod tests {
         assert_eq!(loops.delay(&key(), Reason::Child, true), Duration::ZERO);
         assert_eq!(run(&loops, 1), After::Same);
         assert_eq!(loops.delay(&key(), Reason::Mapped, false), SLOWED);
+        // A run for a change of the object may be followed by one of its own writes.
+        let echo = loops.begins(&key(), Reason::Updated.into());
+        assert_eq!(loops.delay(&key(), Reason::Child, true), Duration::ZERO);
+        loops.ended(&key(), echo, 1);
         assert_eq!(run(&loops, 0), After::Over);
         assert_eq!(loops.condition(&key()).unwrap().status, ConditionStatus::False);
         run(&loops, 1);
@@ -232,7 +248,7 @@ mod tests {
     async fn runs_that_others_cause_are_no_loop() {
         let loops = loops();
         for _ in 0..LOOP_AFTER * 3 {
-            let echo = loops.begins(&key());
+            let echo = loops.begins(&key(), Reason::Child.into());
             assert_eq!(loops.ended(&key(), echo, 1), After::Same);
         }
         assert_eq!(loops.condition(&key()), None);

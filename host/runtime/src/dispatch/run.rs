@@ -138,7 +138,7 @@ impl Turn<'_> {
         match failure.code.as_str() {
             code::TRAP if layer == Layer::Broke => metrics.panics.with_label_values(&[plugin]).inc(),
             code::DEADLINE_EXCEEDED if layer == Layer::Broke => {
-                metrics.timeouts.with_label_values(&[plugin]).inc()
+                metrics.timeouts.with_label_values(&[plugin]).inc();
             }
             _ => {}
         }
@@ -290,7 +290,7 @@ impl Turn<'_> {
             answers: parts.answers.get(self.key),
             cancel: self.abort.clone(),
         };
-        let echo = parts.loops.begins(self.key);
+        let echo = parts.loops.begins(self.key, ticket.reasons());
         let mut outcome = registration.code.run(role, request).await;
         if self.abort.is_cancelled() && outcome.failure.is_some() {
             return Ok(End::Aborted);
@@ -390,7 +390,7 @@ impl Turn<'_> {
 }
 
 /// A cleanup that waits for something is looked at again after this, should its wait be forgotten.
-const WAITING_CLEANUP: Duration = Duration::from_secs(600);
+const WAITING_CLEANUP: Duration = Duration::from_mins(10);
 
 /// The outcome of a run whose waits are refused: what a failure of the guest may still tell.
 fn refused(outcome: Outcome, failure: Failure) -> Outcome {

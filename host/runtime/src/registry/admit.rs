@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use reeve_cluster::Cluster;
+use parking_lot::Mutex;
+
 use reeve_cluster::cache::{View, ViewKind};
 use reeve_cluster::watch::{Namespaces, StreamSpec, StreamState, Subscription};
+use reeve_cluster::{Cluster, Committer};
 use reeve_core::grant::{Ceiling, Denied, Grant, Verb};
 use reeve_core::gvk::{Gvk, Scope};
 use reeve_core::labels::{InvalidSelector, Selector};
@@ -15,6 +17,7 @@ use reeve_core::manifest::{Manifest, WriteAccess};
 use reeve_core::read::Reader;
 use reeve_sandbox::{Loaded, Reject, Sandbox};
 
+use super::former;
 use crate::metrics::Metrics;
 use crate::roster::Registration;
 use crate::router::{Fields, InvalidFields, Route, Target};
@@ -28,10 +31,17 @@ const RESOLVE_AGAIN: Duration = Duration::from_millis(500);
 pub(crate) struct Admission {
     pub(crate) sandbox: Sandbox,
     pub(crate) cluster: Cluster,
+    pub(crate) committer: Committer,
     pub(crate) ceiling: Arc<Ceiling>,
     /// Empty means all.
     pub(crate) namespaces: Arc<BTreeSet<Arc<str>>>,
     pub(crate) metrics: Metrics,
+}
+
+impl From<Reject> for AdmitError {
+    fn from(reject: Reject) -> Self {
+        Self::Reject(Box::new(reject))
+    }
 }
 
 /// Why a version that could be loaded does not come into service.
@@ -42,7 +52,7 @@ pub(crate) enum AdmitError {
     Denied(Vec<Denied>),
     /// It does not link, or no instance comes up.
     #[error(transparent)]
-    Reject(#[from] Reject),
+    Reject(Box<Reject>),
     /// A selector that the host cannot evaluate.
     #[error("watch {watch:?}: {reason}")]
     Selector { watch: String, reason: String },
@@ -75,9 +85,11 @@ impl Admission {
             .map(|index| self.cluster.add_index(&index.gvk(), &index.pointer))
             .collect();
         let watches: Vec<_> = specs.iter().map(|spec| self.cluster.watch(spec)).collect();
-        synced(&watches, &tell).await;
+        synced(&watches, &specs, &tell).await;
         let primary = manifest.primary.gvk();
         let scope = self.scope(&primary, &tell).await;
+        let former = former::open(&self.cluster, &self.committer, manifest, &self.namespaces).await;
+        let former = Mutex::new(former);
         let reader = self.cluster.reader(view(manifest, &specs));
         let routes = routes(manifest, &grant, scope, &specs, &reader)?;
         let alive = self.metrics.alive(&manifest.name, number);
@@ -92,6 +104,7 @@ impl Admission {
             config,
             routes,
             watches,
+            former,
             indexes,
             alive,
         })
@@ -148,7 +161,11 @@ impl Admission {
 }
 
 /// Ends when every watch has its first list, and tells what is wrong in the meantime.
-async fn synced<F: Future<Output = ()>>(watches: &[Subscription], tell: &impl Fn(Vec<String>) -> F) {
+async fn synced<F: Future<Output = ()>>(
+    watches: &[Subscription],
+    specs: &[StreamSpec],
+    tell: &impl Fn(Vec<String>) -> F,
+) {
     let mut told = Vec::new();
     let mut states: Vec<_> = watches.iter().map(Subscription::changed).collect();
     loop {
@@ -161,8 +178,11 @@ async fn synced<F: Future<Output = ()>>(watches: &[Subscription], tell: &impl Fn
         }
         let waits: Vec<String> = now
             .into_iter()
-            .filter_map(|state| match state {
-                StreamState::Pending { why } | StreamState::Broken { why } => Some(why.to_string()),
+            .zip(specs)
+            .filter_map(|(state, spec)| match state {
+                StreamState::Pending { why } | StreamState::Broken { why } => {
+                    Some(format!("the watch of {} is not up to date: {why}", spec.gvk))
+                }
                 StreamState::Listing | StreamState::Live => None,
             })
             .collect();

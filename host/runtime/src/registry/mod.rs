@@ -10,6 +10,7 @@
 
 mod admit;
 mod finalizers;
+pub(crate) mod former;
 mod notice;
 mod view;
 
@@ -35,6 +36,7 @@ use crate::roster::{Registration, SharedRoster, Slot};
 use crate::source::{Again, Artifact, SourceEvent, SourceId};
 
 pub(crate) use admit::{Admission, AdmitError};
+pub use former::Former;
 pub(crate) use notice::Notices;
 pub use view::{NextView, PlaceView, Published, Views};
 
@@ -163,7 +165,7 @@ impl Registry {
             SourceEvent::Refused { source, reason } => {
                 self.count_source_error(&source, "refused");
                 self.end_way(&source);
-                self.reject(source, None, reason, None);
+                self.reject(&source, None, reason, None);
             }
             SourceEvent::FetchFailed { source, reason } => {
                 self.count_source_error(&source, "fetch");
@@ -226,7 +228,7 @@ impl Registry {
     fn step_ended(&mut self, step: Result<Step, tokio::task::JoinError>) {
         match step {
             Ok(Step::Loaded(id, source, loaded)) if self.is_current(id, &source) => match loaded {
-                Ok(loaded) => self.claim(source, &loaded),
+                Ok(loaded) => self.claim(&source, &loaded),
                 Err(reject) => self.reject_way(&source, format!("{source}: {reject}"), None),
             },
             Ok(Step::Admitted(id, source, admitted)) if self.is_current(id, &source) => match admitted {
@@ -263,20 +265,20 @@ impl Registry {
     }
 
     /// The manifest is known: its name must be free, or this place's own.
-    fn claim(&mut self, source: SourceId, loaded: &Loaded) {
+    fn claim(&mut self, source: &SourceId, loaded: &Loaded) {
         let manifest = loaded.manifest();
         let plugin = manifest.name.clone();
         if let Some(holder) = self.names.get(&plugin)
-            && *holder != source
+            && holder != source
         {
             let reason = format!(
                 "{source}: a plugin called {plugin} is loaded from {holder} already: rename one of them, or remove one"
             );
-            self.reject_way(&source, reason, Some(plugin));
+            self.reject_way(source, reason, Some(plugin));
             return;
         }
         self.names.insert(plugin.clone(), source.clone());
-        let Some(place) = self.places.get_mut(&source) else { return };
+        let Some(place) = self.places.get_mut(source) else { return };
         let Next::Loading(way) = std::mem::take(&mut place.next) else { return };
         self.versions += 1;
         let (id, number) = (way.id, self.versions);
@@ -382,12 +384,12 @@ impl Registry {
                 return;
             }
         };
-        self.reject(source.clone(), Some(digest), reason, blocked_by);
+        self.reject(source, Some(digest), reason, blocked_by);
     }
 
     fn reject(
         &mut self,
-        source: SourceId,
+        source: &SourceId,
         digest: Option<Digest>,
         reason: String,
         blocked_by: Option<PluginName>,
@@ -398,13 +400,12 @@ impl Registry {
             let plugin = place.serving.as_ref().map_or("", |(name, _)| name.as_str());
             self.parts.metrics.rejected.with_label_values(&[plugin]).inc();
         }
-        match &serving {
-            Some(serving) => {
-                tracing::error!(%source, %reason, serving, "plugin refused; the version in service goes on")
-            }
-            None => tracing::error!(%source, %reason, "plugin refused"),
+        if let Some(serving) = &serving {
+            tracing::error!(%source, %reason, serving, "plugin refused; the version in service goes on");
+        } else {
+            tracing::error!(%source, %reason, "plugin refused");
         }
-        self.parts.notices.source(&source, true, "PluginRejected", &reason);
+        self.parts.notices.source(source, true, "PluginRejected", &reason);
         place.next = Next::Rejected { digest, reason, blocked_by };
     }
 

@@ -1,3 +1,9 @@
+#![expect(
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_wraps,
+    reason = "the tables read best with values as they stand in a change"
+)]
+
 use reeve_core::object::ManagedFields;
 use reeve_core::read::ReadError;
 use serde_json::{Value, json};

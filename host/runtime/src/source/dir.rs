@@ -320,11 +320,11 @@ impl FolderWatch {
                 touched.notify_one();
             }
         });
-        let watched = watcher.and_then(|mut watcher| {
+        let watching = watcher.and_then(|mut watcher| {
             watcher.watch(path, notify::RecursiveMode::NonRecursive)?;
             Ok(watcher)
         });
-        match watched {
+        match watching {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) => {
                 if !self.warned {
