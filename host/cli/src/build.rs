@@ -4,6 +4,7 @@
 //! written has been looked into: it is a plugin for this host.
 
 mod crds;
+mod sections;
 mod toolchain;
 
 use std::io::Write as _;
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<()> {
     let bytes =
         std::fs::read(&file).with_context(|| format!("{}: failed to read the file", file.display()))?;
     let component = if target.is_component() { bytes } else { componentize(&bytes)? };
-    let component = crds::embed(component, &documents);
+    let component = sections::finish(&component, &crds::Crd::joined(&documents))?;
 
     let config = SandboxConfig { threads: 1, max_instances: 1, ..SandboxConfig::default() };
     let sandbox = Sandbox::new(config, &prometheus::Registry::new())?;

@@ -1,12 +1,9 @@
-//! The CRDs beside a plugin's crate, and the section of the component that carries them.
+//! The CRDs beside a plugin's crate.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-
-/// The custom section, as the host reads it.
-const SECTION: &str = "reeve:crds";
 
 /// One CRD as it was written.
 #[derive(Debug)]
@@ -15,6 +12,14 @@ pub(super) struct Crd {
     pub(super) name: String,
     /// Its YAML.
     yaml: String,
+}
+
+impl Crd {
+    /// Several CRDs as one YAML text; empty for none.
+    pub(super) fn joined(crds: &[Self]) -> String {
+        let documents: Vec<&str> = crds.iter().map(|crd| crd.yaml.trim_end()).collect();
+        if documents.is_empty() { String::new() } else { documents.join("\n---\n") + "\n" }
+    }
 }
 
 /// Reads the documents of `*.yaml` and `*.yml` in a folder, in the order of their names; none
@@ -41,22 +46,6 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Vec<Crd>> {
         }
     }
     Ok(crds)
-}
-
-/// The component with the CRDs in a custom section at its end.
-pub(super) fn embed(mut component: Vec<u8>, crds: &[Crd]) -> Vec<u8> {
-    if crds.is_empty() {
-        return component;
-    }
-    let yaml: Vec<&str> = crds.iter().map(|crd| crd.yaml.trim_end()).collect();
-    let text = yaml.join("\n---\n") + "\n";
-    let mut section = leb128(SECTION.len());
-    section.extend_from_slice(SECTION.as_bytes());
-    section.extend_from_slice(text.as_bytes());
-    component.push(0);
-    component.extend(leb128(section.len()));
-    component.extend(section);
-    component
 }
 
 fn documents(text: &str) -> impl Iterator<Item = String> {
@@ -86,19 +75,4 @@ fn crd(yaml: String) -> anyhow::Result<Crd> {
         bail!("a CustomResourceDefinition has no metadata.name");
     };
     Ok(Crd { name: name.to_owned(), yaml })
-}
-
-/// An unsigned LEB128 number, as WebAssembly writes lengths.
-fn leb128(mut number: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    loop {
-        // The low seven bits always fit.
-        let low = u8::try_from(number & 0x7f).unwrap_or(0);
-        number >>= 7;
-        if number == 0 {
-            bytes.push(low);
-            return bytes;
-        }
-        bytes.push(low | 0x80);
-    }
 }

@@ -46,17 +46,40 @@ fn crds_are_read_in_order_and_carried() {
     write(folder.path(), "notes.txt", "no YAML");
     let read = crds::read(folder.path()).unwrap();
     assert_eq!(super::names(&read), "a.x, b.x, c.x");
-    let component = crds::embed(b"\0asm\x0d\0\x01\0".to_vec(), &read);
-    let section = String::from_utf8_lossy(&component);
-    assert!(section.contains("reeve:crds"));
-    assert_eq!(section.matches("\n---\n").count(), 2);
+    assert_eq!(crds::Crd::joined(&read).matches("\n---\n").count(), 2);
 }
 
 #[test]
 fn a_folder_without_crds_changes_nothing() {
     let none = crds::read(Path::new("/nowhere")).unwrap();
-    assert!(none.is_empty());
-    assert_eq!(crds::embed(vec![1, 2], &none), [1, 2]);
+    assert_eq!(crds::Crd::joined(&none), "");
+}
+
+/// A component of these custom sections.
+fn component(sections: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = b"\0asm\x0d\0\x01\0".to_vec();
+    for (name, content) in sections {
+        let length = u8::try_from(name.len() + content.len() + 1).unwrap();
+        bytes.extend([0, length, u8::try_from(name.len()).unwrap()]);
+        bytes.extend(name.bytes().chain(content.bytes()));
+    }
+    bytes
+}
+
+#[test]
+fn a_component_gets_its_crds_and_loses_its_inner_names() {
+    let before = component(&[("producers", "x"), ("component-name", "inner"), ("name", "y")]);
+    let after = super::sections::finish(&before, "kind: X\n").unwrap();
+    assert_eq!(after, component(&[("producers", "x"), ("name", "y"), ("reeve:crds", "kind: X\n")]));
+    assert_eq!(super::sections::finish(&after, "").unwrap(), after);
+}
+
+#[test]
+fn a_torn_component_is_refused() {
+    let whole = component(&[("producers", "x")]);
+    for length in [4, 9, 10, whole.len() - 1] {
+        assert!(super::sections::finish(&whole[..length], "").is_err(), "{length}");
+    }
 }
 
 #[test]
