@@ -103,9 +103,11 @@ impl Refusal {
         }
     }
 
-    /// A conditional write was stale (and not: the object exists already).
+    /// A conditional write was stale: another try on the fresh object may do. Not: the object
+    /// exists already, or an apply without force met fields of another manager.
     pub(crate) fn is_conflict(&self) -> bool {
-        self.status == StatusCode::CONFLICT && self.reason != "AlreadyExists"
+        let of_managers = self.causes.iter().any(|cause| cause.reason == "FieldManagerConflict");
+        self.status == StatusCode::CONFLICT && self.reason != "AlreadyExists" && !of_managers
     }
 
     /// A create met an object of that name.

@@ -116,6 +116,14 @@ fn a_failed_test_is_not_an_invalid_object() {
 }
 
 #[test]
+fn fields_of_another_manager_are_not_a_stale_version() {
+    let causes = json!([{"reason": "FieldManagerConflict", "field": ".data.k", "message": "conflict with \"kubectl\""}]);
+    let conflict = refusal(409, &status("Conflict", "Apply failed with 1 conflict", &causes), None);
+    assert!(!conflict.is_conflict());
+    assert!(refusal(409, &status("Conflict", "modified", &json!([])), None).is_conflict());
+}
+
+#[test]
 fn long_texts_are_cut_at_a_character() {
     assert_eq!(cut("aé", 2), "a");
     assert_eq!(cut("aé", 3), "aé");

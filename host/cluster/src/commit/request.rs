@@ -278,11 +278,11 @@ impl Door {
         let others = Origin { plugin: pass.origin.plugin.clone(), primary: ObjectName::cluster("") };
         let Some(body) = self.get(kind, name).await? else {
             if let Some(cached) = cache.get(&kind.gvk, name) {
-                cache.absorb_delete(&kind.gvk, name, &cached.meta().uid, others);
+                cache.absorb_delete(&kind.gvk, name, &cached.meta().uid, &others);
             }
             return Ok(None);
         };
-        cache.absorb(&kind.gvk, &body, others).map(Some).map_err(|error| {
+        cache.absorb(&kind.gvk, &body, &others).map(Some).map_err(|error| {
             let text = format!("failed to get {} {name}: {error}", kind.gvk.group_kind());
             WriteError::Outage(Failure::transient(code::API_UNAVAILABLE, "network", text))
         })
@@ -312,7 +312,7 @@ impl Door {
         let Some(writing) = writing else {
             let made =
                 matches!(send.action, Action::Create { .. }) && send.subresource.is_none() && !send.dry_run;
-            let object = made.then(|| self.cluster.cache().absorb(&send.kind.gvk, body, pass.origin.clone()));
+            let object = made.then(|| self.cluster.cache().absorb(&send.kind.gvk, body, &pass.origin));
             return Ok(object.and_then(Result::ok));
         };
         match fate(send.action, body) {

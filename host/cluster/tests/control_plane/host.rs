@@ -68,7 +68,7 @@ pub(crate) fn manifest(plugin: &str, kind: &str) -> Manifest {
         "name": plugin, "version": "1", "primary": {"apiVersion": "committest.reeve.dev/v1", "kind": kind},
         "watches": [owned("v1", "ConfigMap"), owned("v1", "Service"), owned("apps/v1", "Deployment")],
         "writes": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "verbs": ["create", "patch", "delete"]},
+            {"apiVersion": "v1", "kind": "ConfigMap", "verbs": ["create", "apply", "patch", "delete"]},
             {"apiVersion": "v1", "kind": "ServiceAccount", "verbs": ["create"], "subresources": ["token"]},
             {"apiVersion": "apps/v1", "kind": "Deployment", "verbs": ["patch"], "subresources": ["scale"]},
             {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "verbs": ["create"]},

@@ -11,6 +11,7 @@ use reeve_core::failure::{Failure, Layer, code};
 use reeve_core::gvk::Gvk;
 use reeve_core::ids::ObjectName;
 use reeve_core::leading::Leading;
+use reeve_core::manifest::StatusStrategy;
 use reeve_core::plan::{Child, ConditionStatus, Event, Outcome, Plan, Usage, Write, WriteAction};
 use serde_json::{Value, json};
 
@@ -196,6 +197,59 @@ async fn a_status_of_two_writers_keeps_both_and_a_schema_without_conditions_is_l
     host.commit(&site, plan("w")).await.unwrap();
     let stored = host.read(&path).await.unwrap();
     assert_eq!((&stored["status"]["url"], &stored["metadata"]["labels"]["x"]), (&json!("w"), &json!("y")));
+}
+
+#[tokio::test]
+async fn each_status_strategy_writes_once_and_keeps_what_others_wrote() {
+    for (name, strategy) in
+        [("commit-update", StatusStrategy::Update), ("commit-apply", StatusStrategy::Apply)]
+    {
+        let Some(mut host) = Host::new(name, open_status()).await else { return };
+        host.manifest.status = strategy;
+        let site = host.create("a").await;
+        let path = format!("{}/a", host.primaries());
+        let plan = |url: &str| Plan {
+            status: serde_json::from_value(json!({"url": url})).unwrap(),
+            conditions: vec![ready(ConditionStatus::True)],
+            ..Plan::default()
+        };
+        assert_eq!(host.commit(&site, plan("u")).await.unwrap().writes, 1);
+        assert_eq!(host.commit(&site, plan("u")).await.unwrap().writes, 0);
+        // Another writes, and the cache may not know yet: done again on the fresh object.
+        host.merge(&format!("{path}/status"), &json!({"status": {"x": 1}})).await;
+        host.commit(&site, plan("v")).await.unwrap();
+        let status = host.read(&path).await.unwrap()["status"].clone();
+        assert_eq!(
+            (&status["url"], &status["x"], &status["conditions"][0]["type"]),
+            (&json!("v"), &json!(1), &json!("Ready"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn k1_an_apply_without_force_names_the_other_manager() {
+    let Some(mut host) = Host::new("commit-force", open_status()).await else { return };
+    let site = host.create("a").await;
+    let path = format!("/api/v1/namespaces/{}/configmaps", host.namespace);
+    host.post(&path, &json!({"metadata": {"name": "m"}, "data": {"k": "theirs"}})).await;
+    let apply = |force: bool| Plan {
+        writes: vec![Write {
+            id: None,
+            action: WriteAction::Apply { body: json!({"data": {"k": "ours"}}), force },
+            gvk: Gvk::new("", "v1", "ConfigMap"),
+            name: host.name("m"),
+            subresource: None,
+            resource_version: None,
+            uid: None,
+            dry_run: false,
+        }],
+        ..Plan::default()
+    };
+    let failure = host.commit(&site, apply(false)).await.unwrap_err().failure();
+    assert_eq!(failure.code, code::CONFLICT);
+    assert!(failure.message.contains(".data.k"), "{failure}");
+    host.commit(&site, apply(true)).await.unwrap();
+    assert_eq!(host.read(&format!("{path}/m")).await.unwrap()["data"]["k"], "ours");
 }
 
 #[tokio::test]
