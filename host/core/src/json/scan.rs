@@ -68,7 +68,12 @@ impl<'a> Scanner<'a> {
         let wanted = unescape(token);
         loop {
             let Some(key) = self.key() else { return false };
-            if key == wanted || (key.contains('\\') && key_text(key).is_some_and(|text| text == wanted)) {
+            let found = if key.contains('\\') {
+                key_text(key).is_some_and(|text| text == wanted)
+            } else {
+                key == wanted
+            };
+            if found {
                 return true;
             }
             if !self.skip_value() || !self.eat(b',') {

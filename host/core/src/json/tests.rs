@@ -32,6 +32,22 @@ fn pointers_of_the_rfc() {
     }
 }
 
+/// A key that is written as another one reads.
+#[test]
+fn keys_are_compared_by_what_they_mean() {
+    // The keys are two backslashes and one, and the other way around.
+    let json = r#"{"\\\\":2,"\\":1}"#;
+    assert_eq!(
+        (pointer(json, r"/\"), pointer(json, r"/\\"), pointer(json, r"/\\\\")),
+        (Some("1"), Some("2"), None)
+    );
+    let json = r#"{"\\":1,"\\\\":2}"#;
+    assert_eq!(
+        (pointer(json, r"/\"), pointer(json, r"/\\"), pointer(json, r"/\\\\")),
+        (Some("1"), Some("2"), None)
+    );
+}
+
 #[test]
 fn answers_have_no_space_around_them() {
     let json = " { \"a\" : [ 1 , { \"b\" : null } ] , \"c\" : -1.5e+3 } \n";
@@ -120,7 +136,7 @@ fn pointers(value: &Value, here: &str, all: &mut Vec<String>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_024, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4_096, ..ProptestConfig::default() })]
 
     #[test]
     fn a_pointer_finds_what_value_pointer_finds(

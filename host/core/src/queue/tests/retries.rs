@@ -11,7 +11,7 @@ async fn fail(queue: &Queue, count: u32) -> Settled {
     queue.push(key("p", "a"), now(Reason::Created));
     let mut settled = None;
     for _ in 0..count {
-        settled = Some(queue.next().await.unwrap().settle(failed()));
+        settled = Some(later(queue).await.settle(failed()));
     }
     settled.expect("one failure")
 }
@@ -21,7 +21,7 @@ async fn delays_double_to_the_cap() {
     let queue = lane(Retry { base_ms: 100, cap_ms: 1_000, ..Retry::default() });
     for (count, delay) in [(1, 100), (1, 200), (1, 400), (1, 800), (1, 1_000), (60, 1_000)] {
         assert_near(fail(&queue, count).await.next, ms(delay));
-        let ticket = queue.next().await.unwrap();
+        let ticket = later(&queue).await;
         queue.push(key("p", "a"), now(Reason::Retry));
         ticket.settle(Settle::Again(Reason::Retry));
     }
@@ -41,7 +41,7 @@ async fn a_failure_inside_the_back_off_window_does_not_count() {
         let settled = ticket.settle(failed());
         assert_eq!((settled.attempts, settled.next), (3, Some(end - Instant::now())));
     }
-    let retry = queue.next().await.unwrap();
+    let retry = later(&queue).await;
     assert!(Instant::now() - end < ms(2));
     let settled = retry.settle(failed());
     assert_eq!(settled.attempts, 4);
@@ -66,13 +66,13 @@ async fn an_outage_backs_off_and_counts_no_attempt() {
     let queue = lane(Retry::default());
     fail(&queue, 2).await;
     for delay in [1, 2, 4, 8, 16, 30, 30] {
-        let ticket = queue.next().await.unwrap();
+        let ticket = later(&queue).await;
         assert_eq!(ticket.attempt(), 3);
         let settled = ticket.settle(Settle::Failed { retry: FailureRetry::Outage });
         assert_eq!((settled.attempts, settled.stalled), (2, false));
         assert_near(settled.next, seconds(delay));
     }
-    let settled = queue.next().await.unwrap().settle(failed());
+    let settled = later(&queue).await.settle(failed());
     assert_eq!(settled.attempts, 3);
     assert_near(settled.next, seconds(4));
 }
@@ -84,8 +84,8 @@ async fn after_the_last_attempt_it_is_stalled_and_goes_on_slowly_or_stops() {
     assert!(settled.stalled);
     assert_near(settled.next, seconds(16));
     assert_eq!(queue.snapshot()[0].stalled, 1);
-    assert!(queue.next().await.unwrap().settle(failed()).stalled);
-    queue.next().await.unwrap().settle(Settle::Done);
+    assert!(later(&queue).await.settle(failed()).stalled);
+    later(&queue).await.settle(Settle::Done);
     assert_eq!(queue.snapshot()[0].stalled, 0);
 
     let queue = lane(Retry { on_exhausted: OnExhausted::Stop, ..Retry::default() });
@@ -113,7 +113,7 @@ async fn a_swap_and_a_config_change_reset_attempts() {
     fail(&queue, 5).await;
     queue.open(&plugin("p"), config(1));
     assert_eq!(queue.snapshot()[0].stalled, 0);
-    assert_eq!(queue.next().await.unwrap().attempt(), 1);
+    assert_eq!(later(&queue).await.attempt(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +163,7 @@ async fn a_hold_keeps_reasons_and_attempts() {
     queue.push(key("p", "a"), now(Reason::Child).priority(Priority::HIGH));
     let settled = next(&queue).await.settle(Settle::Hold(ms(500)));
     assert_eq!(settled, Settled { attempts: 2, stalled: false, next: Some(ms(500)) });
-    let ticket = queue.next().await.unwrap();
+    let ticket = later(&queue).await;
     let seen = (ticket.attempt(), ticket.reasons(), ticket.priority());
     assert_eq!(seen, (3, Reason::Child.into(), Priority::HIGH));
 }

@@ -45,7 +45,7 @@ async fn q4_failures_back_off_and_other_keys_go_on() {
     let queue = open(4);
     queue.push(key("p", "bad"), now(Reason::Created));
     for (failures, delay) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32)] {
-        let ticket = queue.next().await.unwrap();
+        let ticket = later(&queue).await;
         assert_eq!(ticket.attempt(), failures);
         let settled = ticket.settle(failed());
         assert_eq!((settled.attempts, settled.stalled), (failures, failures >= 5));
@@ -62,11 +62,11 @@ async fn q5_success_and_requeue_after_reset_the_back_off_and_again_does_not() {
     {
         let queue = open(1);
         queue.push(key("p", "a"), now(Reason::Created));
-        queue.next().await.unwrap().settle(failed());
-        queue.next().await.unwrap().settle(failed());
-        queue.next().await.unwrap().settle(settle);
+        later(&queue).await.settle(failed());
+        later(&queue).await.settle(failed());
+        later(&queue).await.settle(settle);
         queue.push(key("p", "a"), now(Reason::Updated));
-        assert_eq!(queue.next().await.unwrap().attempt(), attempt, "{settle:?}");
+        assert_eq!(later(&queue).await.attempt(), attempt, "{settle:?}");
     }
 }
 
@@ -90,7 +90,7 @@ async fn q7_requeue_after_comes_once_and_not_before() {
     tokio::time::advance(ms(299)).await;
     assert!(try_next(&queue).await.is_none());
     let before = Instant::now();
-    let ticket = queue.next().await.unwrap();
+    let ticket = later(&queue).await;
     assert_eq!(Instant::now() - before, ms(1));
     assert_eq!((ticket.reasons(), ticket.attempt()), (Reason::Timer.into(), 1));
     ticket.settle(Settle::Done);
@@ -106,7 +106,7 @@ async fn q9_of_two_delays_the_sooner_wins() {
             queue.push(key("p", "a"), now(Reason::Timer).after(ms(delay)));
         }
         let start = Instant::now();
-        queue.next().await.unwrap().settle(Settle::Done);
+        later(&queue).await.settle(Settle::Done);
         assert_eq!(Instant::now() - start, ms(100));
         tokio::time::advance(seconds(1)).await;
         assert!(try_next(&queue).await.is_none());
@@ -120,7 +120,7 @@ async fn q10_the_retry_after_of_a_failure_sets_the_delay() {
     let retry = FailureRetry::Transient { retry_after: Some(seconds(42)) };
     let settled = next(&queue).await.settle(Settle::Failed { retry });
     assert_eq!(settled, Settled { attempts: 1, stalled: false, next: Some(seconds(42)) });
-    assert_eq!(queue.next().await.unwrap().attempt(), 2);
+    assert_eq!(later(&queue).await.attempt(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +140,7 @@ async fn q11_priority_goes_first_is_raised_never_lowered_and_survives_retries() 
     assert_eq!(drain(&queue).await, ["b", "a", "c"]);
     push("a", Priority::LOW);
     assert_eq!(next(&queue).await.priority(), Priority::LOW);
-    let retry = queue.next().await.unwrap();
+    let retry = later(&queue).await;
     assert_eq!((retry.priority(), retry.reasons()), (Priority::LOW, Reason::Retry.into()));
     // A request in the meantime raises the retry.
     push("a", Priority::HIGH);
@@ -230,7 +230,7 @@ async fn a_dropped_ticket_backs_off_and_comes_back() {
     queue.push(key("p", "a"), now(Reason::Created));
     drop(next(&queue).await);
     let start = Instant::now();
-    let ticket = queue.next().await.unwrap();
+    let ticket = later(&queue).await;
     assert_eq!((ticket.attempt(), ticket.reasons()), (2, Reason::Retry.into()));
     assert_near(Some(Instant::now() - start), seconds(1));
 }
@@ -265,11 +265,11 @@ async fn a_forgotten_key_is_gone_unless_it_is_pushed_again() {
 async fn cancelled_waiters_lose_nothing() {
     let queue = open(8);
     queue.push(key("p", "later"), now(Reason::Timer).after(seconds(60)));
-    let mut patient = Box::pin(queue.next());
-    assert!(futures::poll!(patient.as_mut()).is_pending());
     let mut hasty = Box::pin(queue.next());
     assert!(futures::poll!(hasty.as_mut()).is_pending());
-    // A sooner timer: whichever of the two was woken takes it over, and is dropped.
+    let mut patient = Box::pin(queue.next());
+    assert!(futures::poll!(patient.as_mut()).is_pending());
+    // A sooner timer: the one that came first is woken, waits for it, and is dropped.
     queue.push(key("p", "soon"), now(Reason::Timer).after(seconds(1)));
     assert!(futures::poll!(hasty.as_mut()).is_pending());
     drop(hasty);
