@@ -84,6 +84,10 @@ pub(crate) fn classify(stop: Stop, state: &State) -> (Layer, Failure) {
     }
     let what = match (error.downcast_ref::<Trap>(), error.downcast_ref::<I32Exit>()) {
         (Some(Trap::StackOverflow), _) => "its call stack is exhausted (1 MiB)".to_owned(),
+        // Compilers put a stack of their own at the bottom of linear memory.
+        (Some(trap @ Trap::MemoryOutOfBounds), _) if at.contains(", recursive") => {
+            format!("{trap}, likely because its stack is exhausted")
+        }
         (Some(trap), _) => trap.to_string(),
         (None, Some(exit)) => format!("it called exit({})", exit.0),
         (None, None) => cause,
@@ -115,8 +119,20 @@ fn trace(error: &wasmtime::Error) -> Option<String> {
     let names: Vec<&str> =
         backtrace.lines().filter_map(|line| Some(line.split_once('!')?.1.trim())).collect();
     let is_own = |name: &&&str| !MACHINERY.iter().any(|prefix| name.starts_with(prefix));
-    let own: Vec<&str> = names.iter().filter(is_own).copied().map(without_hash).take(MAX_FRAMES).collect();
-    if own.is_empty() { None } else { Some(own.join(" < ")) }
+    let mut own: Vec<(&str, bool)> = Vec::new();
+    for name in names.iter().filter(is_own).copied().map(without_hash) {
+        let full = own.len() == MAX_FRAMES;
+        match own.last_mut() {
+            Some((last, recursive)) if *last == name => *recursive = true,
+            _ if full => break,
+            _ => own.push((name, false)),
+        }
+    }
+    let shown: Vec<_> = own
+        .iter()
+        .map(|(name, recursive)| if *recursive { format!("{name}, recursive") } else { (*name).to_owned() })
+        .collect();
+    if shown.is_empty() { None } else { Some(shown.join(" < ")) }
 }
 
 /// Rust's legacy mangling ends names with `::h` and 16 hex digits, which nobody wants to read.

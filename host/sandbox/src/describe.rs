@@ -29,8 +29,15 @@ const HOST_CALLS: u64 = 64;
 pub(crate) async fn describe(host: &Arc<Host>, component: &Component) -> Result<String, Reject> {
     let unlinked = |error: wasmtime::Error| Reject::Link(format!("{error:#}"));
     let mut linker = link::linker(&host.engine).map_err(unlinked)?;
-    linker.define_unknown_imports_as_traps(component).map_err(unlinked)?;
-    let pre = linker.instantiate_pre(component).map_err(unlinked)?;
+    // Traps only where something is missing: they would hide the empty WASI from a guest that was
+    // built for another patch version of it, since an exact name wins over a compatible one.
+    let pre = match linker.instantiate_pre(component) {
+        Ok(pre) => pre,
+        Err(_missing) => {
+            linker.define_unknown_imports_as_traps(component).map_err(unlinked)?;
+            linker.instantiate_pre(component).map_err(unlinked)?
+        }
+    };
     // Only `plugin` is called: the other exports are found when the component is linked.
     let guest = Guest::new(pre, Roles::default()).map_err(unlinked)?;
     let state = State::new(

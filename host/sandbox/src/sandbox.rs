@@ -113,6 +113,11 @@ impl Sandbox {
         self.0.allocation
     }
 
+    /// How many instances live now.
+    pub fn live_instances(&self) -> usize {
+        usize::try_from(self.0.metrics.live_instances.get()).unwrap_or_default()
+    }
+
     /// The runtime of the threads that run guests. Work that is spawned on it runs plugins without
     /// a hand-over between threads, which is most of the time of a short run; it must never block.
     pub fn handle(&self) -> &tokio::runtime::Handle {

@@ -10,6 +10,7 @@
 mod isolation;
 mod limits;
 mod load;
+mod misbehaving;
 mod reads;
 mod runs;
 mod support;

@@ -322,6 +322,9 @@ impl Reader for Cache {
     }
 
     fn list(&self, gvk: &Gvk, query: &Query) -> Result<Arc<[SharedObject]>, ReadError> {
+        if let Some((index, _)) = &query.index {
+            return Err(ReadError::NoIndex(gvk.clone(), index.to_string()));
+        }
         let matches = |object: &SharedObject| {
             let meta = object.meta();
             query.namespace.is_none() || query.namespace == meta.name.namespace
