@@ -13,6 +13,10 @@ pub const RECONCILED: &str = "Reconciled";
 /// The object had its last attempt without success.
 pub const STALLED: &str = "Stalled";
 
+/// The types that only the host sets, also those that its runtime adds to a plan. On a kind that
+/// has no status they are told as events; a plugin's own are refused there.
+pub const OF_THE_HOST: [&str; 4] = [RECONCILED, STALLED, "HotLoop", "CleanupOverdue"];
+
 /// The most bytes of a message that the host writes; the API convention allows 32,768.
 const MAX_MESSAGE: usize = 4_096;
 /// The most bytes of a reason, as the API convention says.
@@ -42,6 +46,11 @@ pub(crate) struct Changes {
 pub fn error_id(plugin: &PluginName, object: &ObjectName, failure: &Failure) -> String {
     let text = format!("{plugin}\n{object}\n{}\n{}", failure.code, failure.message);
     Digest::of(text.as_bytes()).hex().chars().take(8).collect()
+}
+
+/// Whether a condition is the host's own.
+pub(crate) fn is_of_the_host(condition: &Condition) -> bool {
+    OF_THE_HOST.contains(&condition.kind.as_str())
 }
 
 /// What the host sets and removes, given what stands there.

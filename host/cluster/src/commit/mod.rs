@@ -45,7 +45,7 @@ use reeve_core::reason::Reason;
 use serde_json::Value;
 use tokio::time::Instant;
 
-pub use self::conditions::{RECONCILED, STALLED, error_id};
+pub use self::conditions::{OF_THE_HOST, RECONCILED, STALLED, error_id};
 use self::kinds::KindMemory;
 use self::memory::Memory;
 use self::metrics::CommitMetrics;

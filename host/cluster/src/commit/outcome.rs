@@ -13,7 +13,7 @@ use reeve_core::plan::{Child, Condition, Event, Plan};
 use serde_json::{Map, Value};
 
 use super::children::wanted;
-use super::conditions::{STALLED, Verdict, error_id};
+use super::conditions::{STALLED, Verdict, error_id, is_of_the_host};
 use super::request::{Pass, REQUEST_LIMIT};
 use super::status::{StatusDone, Wanted};
 use super::{CommitError, Committer, Work};
@@ -61,7 +61,8 @@ impl Committer {
         let plan = &work.outcome.plan;
         let primary = work.manifest.primary.gvk();
         let kind = self.door().resolve(&primary).await?;
-        if (plan.status.is_some() || !plan.conditions.is_empty()) && !kind.has_subresource("status") {
+        let spoken = plan.status.is_some() || !plan.conditions.iter().all(is_of_the_host);
+        if spoken && !kind.has_subresource("status") {
             return Err(CommitError::Failed(no_status(&primary)));
         }
         let mut children: Vec<(Arc<Kind>, &Child)> = Vec::with_capacity(plan.children.len());
@@ -87,18 +88,22 @@ impl Committer {
             }
         }
         let answers = self.carry_out(pass, &plan.writes, &primary, object).await?;
-        if let Some(object) = object
-            && kind.has_subresource("status")
-        {
-            let wanted = Wanted {
-                strategy: work.manifest.status,
-                patch: plan.status.as_ref(),
-                conditions: &plan.conditions,
-                verdict: Verdict::Succeeded,
-                generation: work.object.map_or(0, |read| read.meta().generation),
+        if let Some(object) = object {
+            let done = if kind.has_subresource("status") {
+                let wanted = Wanted {
+                    strategy: work.manifest.status,
+                    patch: plan.status.as_ref(),
+                    conditions: &plan.conditions,
+                    verdict: Verdict::Succeeded,
+                    generation: work.object.map_or(0, |read| read.meta().generation),
+                };
+                let current = self.newest(&primary, object);
+                self.write_status(pass, &kind, &current, &wanted).await?
+            } else {
+                let state = (!plan.conditions.is_empty()).then(|| format!("{:?}", plan.conditions));
+                self.told_or_not(&pass.origin.plugin, object, state.as_deref())
             };
-            let current = self.newest(&primary, object);
-            if self.write_status(pass, &kind, &current, &wanted).await? == StatusDone::WithoutConditions {
+            if done == StatusDone::WithoutConditions {
                 self.tell_conditions(pass, &primary, object, &plan.conditions);
             }
         }

@@ -312,7 +312,7 @@ impl Door {
         let Some(writing) = writing else {
             let made =
                 matches!(send.action, Action::Create { .. }) && send.subresource.is_none() && !send.dry_run;
-            let object = made.then(|| self.cluster.cache().absorb(&send.kind.gvk, body, &pass.origin));
+            let object = made.then(|| self.cluster.cache().absorb(&send.kind.gvk, body, pass.origin));
             return Ok(object.and_then(Result::ok));
         };
         match fate(send.action, body) {

@@ -96,7 +96,8 @@ fn target(
             patch.iter().filter(|(key, _)| !matches!(key.as_str(), "conditions" | "observedGeneration"));
         diff::merge_map(&mut status, &own.map(|(key, value)| (key.clone(), value.clone())).collect());
     }
-    if (wanted.patch.is_some() || !wanted.conditions.is_empty()) && wanted.generation > 0 {
+    let spoken = wanted.patch.is_some() || !wanted.conditions.iter().all(conditions::is_of_the_host);
+    if spoken && wanted.generation > 0 {
         status.insert("observedGeneration".to_owned(), json!(wanted.generation));
     }
     if let Some(list) = conditions::merge(list(live), changes, wanted.generation, now) {

@@ -281,6 +281,17 @@ async fn a_kind_without_a_status_is_refused_by_name() {
     assert_eq!(failure.code, code::NO_STATUS_SUBRESOURCE);
     assert!(failure.message.contains("Bare.demo.reeve.dev has no status subresource"), "{}", failure.message);
     assert!(rig.api.take_calls().is_empty());
+    // What the host itself has to say becomes an event, once.
+    let looping = Condition { kind: "HotLoop".to_owned(), ..ready(ConditionStatus::True) };
+    let outcome = super::outcome(Plan { conditions: vec![looping], ..Plan::default() }, None);
+    for _ in 0..3 {
+        let work = Work { outcome: &outcome, ..work };
+        committer.commit(&Leading::solo(), &ticket, &grant, work).await.unwrap();
+    }
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    shutdown.cancel();
+    committer.events().run(shutdown).await;
+    assert_eq!(rig.api.take_calls(), ["POST /apis/events.k8s.io/v1/namespaces/web/events"]);
 }
 
 #[tokio::test(start_paused = true)]
