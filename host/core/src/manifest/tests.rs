@@ -65,6 +65,9 @@ fn what_contradicts_itself_is_refused_by_name() {
     check_refused("/limits", "memoryMib", json!(0), "`limits.memoryMib`");
     check_refused("/retry", "capMs", json!(1), "`retry`");
     check_refused("/primary", "labels", json!("a in b"), "label selector");
+    // "Never" by the largest number would overflow the timers: 0 is never.
+    check_refused("", "resyncSeconds", json!(u64::MAX), "`resyncSeconds`");
+    check_refused("", "finalizerLimitSeconds", json!(u64::MAX), "`finalizerLimitSeconds`");
 }
 
 #[test]

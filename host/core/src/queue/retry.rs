@@ -12,6 +12,10 @@ use crate::manifest::{OnExhausted, Retry};
 /// when they do.
 const OUTAGE_CAP: Duration = Duration::from_secs(30);
 
+/// The shortest pause before a retry, whatever a failure asks for: ten a second of one key is no
+/// busy loop.
+const LEAST_RETRY_AFTER: Duration = Duration::from_millis(100);
+
 /// What is remembered of a key's failures in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Attempts {
@@ -57,10 +61,19 @@ impl Attempts {
         }
         let exhausted = self.stalled(retry) && retry.on_exhausted == OnExhausted::Stop;
         let delay = match kind {
-            FailureRetry::Transient { retry_after } if !exhausted => retry_after
-                .map(|after| after.min(MAX_DELAY))
-                .or(left)
-                .or_else(|| Some(jittered(exponential(retry, self.failures), rng))),
+            FailureRetry::Transient { retry_after: Some(after) } if !exhausted => {
+                // It wins, but it is no way around the brake: never a busy loop, and once the key
+                // is stalled not sooner than the back-off.
+                let least = if self.stalled(retry) {
+                    jittered(exponential(retry, self.failures), rng)
+                } else {
+                    LEAST_RETRY_AFTER
+                };
+                Some(after.clamp(least, MAX_DELAY.max(least)))
+            }
+            FailureRetry::Transient { retry_after: None } if !exhausted => {
+                left.or_else(|| Some(jittered(exponential(retry, self.failures), rng)))
+            }
             _ => None,
         };
         self.window = delay.map(|delay| now + delay);

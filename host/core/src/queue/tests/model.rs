@@ -262,7 +262,16 @@ impl Model {
                     lane.config.retry.on_exhausted == OnExhausted::Stop && key.failures >= max_attempts;
                 let after = match retry {
                     FailureRetry::Transient { .. } if stop => None,
-                    FailureRetry::Transient { retry_after: Some(after) } => Some(after),
+                    FailureRetry::Transient { retry_after: Some(after) } => {
+                        let least = if key.failures >= max_attempts {
+                            let base =
+                                seconds(1 << (key.failures - 1).min(10)).min(ms(lane.config.retry.cap_ms));
+                            jittered(base, &mut self.rng)
+                        } else {
+                            ms(100)
+                        };
+                        Some(after.max(least))
+                    }
                     FailureRetry::Transient { .. } if left.is_some() => left,
                     FailureRetry::Transient { .. } => {
                         let base = seconds(1 << (key.failures - 1).min(10)).min(ms(lane.config.retry.cap_ms));
@@ -308,7 +317,7 @@ fn pushes() -> impl Strategy<Value = Push> {
 fn settles() -> impl Strategy<Value = Settle> {
     let failures = prop_oneof![
         4 => Just(FailureRetry::Transient { retry_after: None }),
-        1 => (1u64..20_000).prop_map(|after| FailureRetry::Transient { retry_after: Some(ms(after)) }),
+        1 => (0u64..20_000).prop_map(|after| FailureRetry::Transient { retry_after: Some(ms(after)) }),
         1 => Just(FailureRetry::Outage),
         1 => Just(FailureRetry::Permanent),
     ];

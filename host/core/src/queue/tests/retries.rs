@@ -126,6 +126,22 @@ async fn a_retry_after_wins_also_inside_the_window() {
     assert_eq!(settled, Settled { attempts: 1, stalled: false, next: Some(seconds(7)) });
 }
 
+/// A plugin that says "again at once" with each failure gets no busy loop out of it.
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_of_nothing_is_no_busy_loop() {
+    let queue = lane(Retry::default());
+    queue.push(key("p", "a"), now(Reason::Created));
+    let retry = FailureRetry::Transient { retry_after: Some(Duration::ZERO) };
+    for _ in 0..4 {
+        let settled = later(&queue).await.settle(Settle::Failed { retry });
+        assert_eq!(settled.next, Some(Duration::from_millis(100)));
+    }
+    // From the fifth on it is stalled, and the back-off goes on doubling.
+    for seconds_of_back_off in [16, 32, 64] {
+        assert_near(later(&queue).await.settle(Settle::Failed { retry }).next, seconds(seconds_of_back_off));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_delay_overflows() {
     let queue = lane(Retry { base_ms: u64::MAX, cap_ms: u64::MAX, ..Retry::default() });
