@@ -16,6 +16,7 @@ use reeve_core::change::Change;
 use reeve_core::leading::Leading;
 use reeve_core::queue::{Key, Queue, QueueMetrics};
 use reeve_sandbox::{Sandbox, SandboxConfig, SandboxError};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -39,8 +40,8 @@ use crate::wait::Waits;
 /// After the grace period guests are told to end and are killed soon after; a commit that is on its
 /// way has this long to end too.
 const AFTER_GRACE: Duration = Duration::from_secs(5);
-/// The rest stops at once; what has not after this is ended.
-const LAST: Duration = Duration::from_secs(2);
+/// The rest stops at once, events have 2 s to leave; what goes on after this is ended.
+const LAST: Duration = Duration::from_secs(3);
 
 /// A running host.
 pub struct Host {
@@ -110,15 +111,8 @@ impl Host {
         metrics_registry: MetricsRegistry,
     ) -> Result<Self, StartError> {
         config.validate()?;
-        if crate::config::namespace_from_env().is_some() {
-            tracing::warn!(
-                "running in a cluster without leader election: run one replica only, with the update strategy Recreate"
-            );
-        }
-        let listener = match config.admin_addr {
-            Some(addr) => Some(admin::bind(addr).await?),
-            None => None,
-        };
+        warn_without_election();
+        let listener = listen(config.admin_addr).await?;
         let admin_addr = listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let metrics = Metrics::new(&metrics_registry)?;
         let sandbox = Sandbox::new(sandbox_config(&config), &metrics_registry)?;
@@ -326,6 +320,22 @@ fn reason(error: JoinError) -> String {
             format!("{PANICKED}: {}", text.unwrap_or("without words"))
         }
         Err(error) => error.to_string(),
+    }
+}
+
+/// The right to write comes without a Lease in this version.
+fn warn_without_election() {
+    if crate::config::namespace_from_env().is_some() {
+        tracing::warn!(
+            "running in a cluster without leader election: run one replica only, with the update strategy Recreate"
+        );
+    }
+}
+
+async fn listen(addr: Option<SocketAddr>) -> Result<Option<TcpListener>, AdminError> {
+    match addr {
+        Some(addr) => admin::bind(addr).await.map(Some),
+        None => Ok(None),
     }
 }
 

@@ -64,7 +64,7 @@ pub struct Series {
     /// Cleanup runs of objects whose finalizer is held longer than its limit.
     pub finalizers_overdue: IntCounterVec,
     /// Finalizers that a removed plugin still holds.
-    pub finalizers_left: IntGaugeVec,
+    pub finalizers_held: IntGaugeVec,
     /// Versions by how their way into the roster ended.
     pub swaps: IntCounterVec,
     /// Bytes that were refused, by the plugin that was in service from the same place (empty: none).
@@ -236,8 +236,8 @@ impl Metrics {
                 "Cleanup runs on objects whose finalizer is held longer than its limit.",
                 p,
             )?,
-            finalizers_left: gauges(
-                "reeve_plugin_finalizers_left",
+            finalizers_held: gauges(
+                "reeve_plugin_finalizers_held",
                 "Finalizers that a removed plugin still holds.",
                 p,
             )?,
@@ -323,7 +323,7 @@ impl Metrics {
         }
         self.reconcile_time.with_label_values(&[name]);
         self.max_concurrent.with_label_values(&[name]).set(manifest.limits.concurrency.into());
-        self.finalizers_left.with_label_values(&[name]).set(0);
+        self.finalizers_held.with_label_values(&[name]).set(0);
     }
 
     /// The plugin serves in this version now.

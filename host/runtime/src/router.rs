@@ -135,7 +135,7 @@ pub fn route(change: &Change, table: &RouteTable) -> Vec<Routed> {
                 route.primary_changed(change, old, new, *when_gone, *writes_metadata, &mut routed);
             }
             Target::Related(watch, relation) => {
-                route.related_changed(change, old, new, watch, relation, &mut routed)
+                route.related_changed(change, old, new, watch, relation, &mut routed);
             }
         }
     }

@@ -208,7 +208,12 @@ impl Dispatch {
         );
         let turn = run::Turn { parts: &self.0, registration: &registration, key: &key, abort };
         async {
+            // Between these two lines nobody else may work on the key; tests look at them. (A span
+            // would not do: a connection that is opened meanwhile keeps it open.)
+            tracing::trace!(target: "reeve::turn", plugin = %key.plugin, object = %key.name, "begins");
             let (settle, ended) = turn.take(&ticket).await;
+            tracing::trace!(target: "reeve::turn", plugin = %key.plugin, object = %key.name, "ends");
+            turn.succeeded(&ended);
             let settled = ticket.settle(settle);
             turn.conclude(ended, settled);
         }

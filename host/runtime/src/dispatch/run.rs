@@ -81,23 +81,28 @@ impl Turn<'_> {
         (settle, end)
     }
 
+    /// What is to be forgotten of a key that is well, before its next run can begin.
+    pub(super) fn succeeded(&self, end: &End) {
+        if matches!(end, End::Done | End::After(_)) {
+            self.parts.failures.forget(self.key);
+        }
+        if !matches!(end, End::Failed(Layer::Broke, _) | End::Aborted | End::Hold(_)) {
+            self.parts.guard.note(self.key, Ended::Whole);
+        }
+    }
+
     /// Counts and logs the end.
     pub(super) fn conclude(&self, end: End, settled: Settled) {
         let plugin = self.key.plugin.as_str();
         let metrics = &self.parts.metrics;
         let count = |result: &str| metrics.reconcile_total.with_label_values(&[plugin, result]).inc();
-        if !matches!(end, End::Failed(Layer::Broke, _) | End::Aborted | End::Hold(_)) {
-            self.parts.guard.note(self.key, Ended::Whole);
-        }
         match end {
             End::Done => {
                 count("success");
-                self.parts.failures.forget(self.key);
                 tracing::debug!("reconciled");
             }
             End::After(delay) => {
                 count("requeue_after");
-                self.parts.failures.forget(self.key);
                 tracing::debug!(
                     after_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
                     "reconciled, comes back"

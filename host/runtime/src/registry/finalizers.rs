@@ -16,7 +16,7 @@ pub(super) fn report(metrics: &Metrics, notices: &Notices, old: &Registration, w
     let Ok(list) = old.reader.list(&old.primary, &Query::default()) else { return };
     let held: Vec<_> = list.iter().filter(|object| object.meta().has_finalizer(&finalizer)).collect();
     let count = i64::try_from(held.len()).unwrap_or(i64::MAX);
-    metrics.finalizers_left.with_label_values(&[plugin.as_str()]).set(count);
+    metrics.finalizers_held.with_label_values(&[plugin.as_str()]).set(count);
     if held.is_empty() {
         return;
     }

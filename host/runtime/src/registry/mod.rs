@@ -41,7 +41,7 @@ pub(crate) use notice::Notices;
 pub use view::{NextView, PlaceView, Published, Views};
 
 /// The pauses between two tries of a load that failed for a reason of the host's.
-const LOAD_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const LOAD_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Progress reports of admissions on their way; a report more waits.
 const PROGRESS: usize = 16;
 

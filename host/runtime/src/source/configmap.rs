@@ -17,6 +17,7 @@ use reeve_cluster::watch::{Namespaces, StreamSpec, StreamState};
 use reeve_core::change::Change;
 use reeve_core::gvk::Gvk;
 use reeve_core::ids::{Digest, ObjectName, PluginName, ResourceVersion};
+use reeve_core::object::Object;
 use reeve_core::read::{Query, Reader};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -25,7 +26,7 @@ use tokio::time::Instant;
 use super::{Again, Artifact, SourceEvent, SourceId};
 use crate::fetch;
 
-/// The label that makes a ConfigMap a plugin; its value is free.
+/// The label that makes a ConfigMap without a controller a plugin; its value is free.
 pub const LABEL: &str = "reeve.dev/plugin";
 /// The annotation that says which bytes are meant.
 pub const DIGEST: &str = "reeve.dev/digest";
@@ -75,6 +76,12 @@ fn config_map() -> Gvk {
     Gvk::new("", "v1", "ConfigMap")
 }
 
+/// Whether a ConfigMap is meant as a plugin. The children of plugins carry the same label, with the
+/// name of the plugin that made them: they have a controller, and are none.
+fn is_plugin(object: &Object) -> bool {
+    object.meta().label(LABEL).is_some() && object.meta().controller().is_none()
+}
+
 // === impl Touched ===
 
 impl Touched {
@@ -83,10 +90,7 @@ impl Touched {
         if &*change.gvk.kind != "ConfigMap" || !change.gvk.group.is_empty() {
             return;
         }
-        let labelled = [&change.old, &change.new]
-            .into_iter()
-            .flatten()
-            .any(|object| object.meta().label(LABEL).is_some());
+        let labelled = [&change.old, &change.new].into_iter().flatten().any(|object| is_plugin(object));
         if let Some(name) = change.name()
             && labelled
             && name.namespace.as_ref().is_some_and(|namespace| self.0.namespaces.contains(namespace))
@@ -188,9 +192,11 @@ impl ConfigMapSource {
                 ..Query::default()
             };
             match reader.list(&config_map(), &query) {
-                Ok(list) => names.extend(list.iter().map(|object| object.meta().name.clone())),
+                Ok(list) => names.extend(
+                    list.iter().filter(|object| is_plugin(object)).map(|object| object.meta().name.clone()),
+                ),
                 Err(error) => {
-                    tracing::debug!(%namespace, %error, "ConfigMaps with plugins cannot be listed yet")
+                    tracing::debug!(%namespace, %error, "ConfigMaps with plugins cannot be listed yet");
                 }
             }
         }
@@ -204,7 +210,7 @@ impl ConfigMapSource {
         events: &mpsc::Sender<SourceEvent>,
     ) -> Option<()> {
         let cached = match reader.get(&config_map(), name) {
-            Ok(cached) => cached.filter(|object| object.meta().label(LABEL).is_some()),
+            Ok(cached) => cached.filter(|object| is_plugin(object)),
             // Not synced is no removal: the plugin goes on.
             Err(_) => return Some(()),
         };
@@ -346,7 +352,7 @@ mod tests {
         let name = ObjectName::namespaced("web", "plugin");
         match plugin_of(&name, object, 100) {
             Ok((bytes, digest)) => {
-                assert_eq!(format!("{digest} {}", String::from_utf8_lossy(&bytes)), expect)
+                assert_eq!(format!("{digest} {}", String::from_utf8_lossy(&bytes)), expect);
             }
             Err(reason) => assert!(reason.contains(expect) && reason.contains("web/plugin"), "{reason}"),
         }

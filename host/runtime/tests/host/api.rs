@@ -249,9 +249,9 @@ impl State {
             (false, false) => "ADDED",
         };
         if event == "DELETED" {
-            drop(self.objects.remove(key))
+            drop(self.objects.remove(key));
         } else {
-            drop(self.objects.insert(key.clone(), object.clone()))
+            drop(self.objects.insert(key.clone(), object.clone()));
         }
         self.tell(key, event, &object, before.as_ref());
         object

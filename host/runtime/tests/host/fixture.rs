@@ -16,9 +16,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::span::{Attributes, Id};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
-use tracing_subscriber::registry::LookupSpan;
 
 use crate::api::Api;
 
@@ -276,7 +274,7 @@ pub(crate) fn object(name: &str, spec: Value) -> Value {
 
 // --- what runs when
 
-/// The reconcile spans of this process, by plugin and object.
+/// The turns of this process, by plugin and object.
 #[derive(Default)]
 struct Runs(Mutex<HashMap<(String, String), Seen>>);
 
@@ -311,8 +309,6 @@ fn watch_runs() -> &'static Arc<Runs> {
 
 struct RunLayer(Arc<Runs>);
 
-struct SpanKey((String, String));
-
 #[derive(Default)]
 struct Fields(HashMap<&'static str, String>);
 
@@ -322,28 +318,21 @@ impl tracing::field::Visit for Fields {
     }
 }
 
-impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RunLayer {
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        if attributes.metadata().name() != "reconcile" {
+impl<S: tracing::Subscriber> Layer<S> for RunLayer {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() != "reeve::turn" {
             return;
         }
         let mut fields = Fields::default();
-        attributes.record(&mut fields);
-        let key = (fields.0["plugin"].clone(), fields.0["object"].clone());
+        event.record(&mut fields);
         let mut runs = self.0.0.lock();
-        let seen = runs.entry(key.clone()).or_default();
-        seen.now += 1;
-        seen.total += 1;
-        seen.most = seen.most.max(seen.now);
-        if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(SpanKey(key));
-        }
-    }
-
-    fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let Some(span) = context.span(&id) else { return };
-        if let Some(SpanKey(key)) = span.extensions().get::<SpanKey>() {
-            self.0.0.lock().get_mut(key).unwrap().now -= 1;
+        let seen = runs.entry((fields.0["plugin"].clone(), fields.0["object"].clone())).or_default();
+        if fields.0["message"] == "begins" {
+            seen.now += 1;
+            seen.total += 1;
+            seen.most = seen.most.max(seen.now);
+        } else {
+            seen.now -= 1;
         }
     }
 }

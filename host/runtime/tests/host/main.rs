@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::needless_pass_by_value,
+    clippy::similar_names,
     reason = "outside of test functions too, a surprise ends the test; and tables take values"
 )]
 

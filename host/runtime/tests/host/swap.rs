@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use reeve_core::ids::Digest;
+use reeve_runtime::config::ConfigMaps;
 use serde_json::json;
 
 use crate::fixture::*;
@@ -9,12 +12,13 @@ use crate::fixture::*;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_version_takes_over_and_runs_in_work_finish_on_theirs() {
     let fixture = Fixture::start().await;
-    fixture.install("a.wasm", &probe(Probe::Plain, &manifest("swap-a", "1.0.0", json!({}))));
+    let limits = json!({"limits": {"deadlineMs": 30_000}});
+    fixture.install("a.wasm", &probe(Probe::Plain, &manifest("swap-a", "1.0.0", limits.clone())));
     fixture.serving("a.wasm", "1.0.0").await;
-    let steps = json!([{"sleepMs": 1500}]);
+    let steps = json!([{"sleepMs": 4000}]);
     fixture.api.apply(object("x", json!({"echo": true, "count": true, "steps": steps})));
     until("the first run", || runs("swap-a", "x").now == 1).await;
-    fixture.install("a.wasm", &probe(Probe::Plain, &manifest("swap-a", "2.0.0", json!({}))));
+    fixture.install("a.wasm", &probe(Probe::Plain, &manifest("swap-a", "2.0.0", limits)));
     fixture.serving("a.wasm", "2.0.0").await;
     assert_eq!(runs("swap-a", "x").total, 1, "the second run waits for the first");
     assert_eq!(fixture.metric("reeve_plugin_versions_alive{plugin=\"swap-a\"}").await, Some(2.0));
@@ -133,7 +137,7 @@ async fn a_plugin_whose_file_is_gone_stops_and_what_it_leaves_is_reported() {
     soon("a run", || fixture.status("h", "/runs")).await;
     fixture.remove("h.wasm");
     until("the plugin is out of service", || fixture.place("h.wasm").is_none()).await;
-    assert_eq!(fixture.metric("reeve_plugin_finalizers_left{plugin=\"swap-h\"}").await, Some(1.0));
+    assert_eq!(fixture.metric("reeve_plugin_finalizers_held{plugin=\"swap-h\"}").await, Some(1.0));
     until("an event on the object", || {
         fixture.api.writes("POST /apis/events.k8s.io/v1/namespaces/default/events") > 0
     })
@@ -179,4 +183,37 @@ async fn children_of_a_kind_that_a_new_version_dropped_are_pruned() {
     fixture.serving("j.wasm", "2.0.0").await;
     until("the child of the dropped kind is pruned", || fixture.api.get("secrets", "j").is_none()).await;
     assert!(fixture.api.get("configmaps", "j").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_comes_from_a_configmap_only_with_its_digest() {
+    let on = ConfigMaps::On { namespaces: std::collections::BTreeSet::new() };
+    let fixture = Fixture::start_with(|config| config.configmaps = on).await;
+    let good = probe(Probe::Plain, &manifest("swap-k", "1.0.0", json!({})));
+    let better = probe(Probe::Plain, &manifest("swap-k", "2.0.0", json!({})));
+    let configmap = |bytes: &[u8], digest: Digest| {
+        let data = base64::engine::general_purpose::STANDARD.encode(bytes);
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": "k", "namespace": "default", "labels": {"reeve.dev/plugin": "swap-k"},
+                "annotations": {"reeve.dev/digest": digest.to_string()},
+            },
+            "binaryData": {"plugin.wasm": data},
+        })
+    };
+    fixture.api.apply(configmap(&good, Digest::of(&good)));
+    fixture.serving("default/k", "1.0.0").await;
+    // New bytes under the old digest: a write in two steps, or somebody else's.
+    fixture.api.apply(configmap(&better, Digest::of(&good)));
+    let error = fixture.refused("default/k", "annotation").await.error.unwrap();
+    let (old, new) = (Digest::of(&good).to_string(), Digest::of(&better).to_string());
+    assert!(error.contains(&old) && error.contains(&new) && error.contains("default/k"), "{error}");
+    assert_eq!(fixture.place("default/k").unwrap().version.as_deref(), Some("1.0.0"));
+    until("an event", || fixture.api.writes("POST /apis/events.k8s.io/v1/namespaces/default/events") > 0)
+        .await;
+    fixture.api.apply(configmap(&better, Digest::of(&better)));
+    fixture.serving("default/k", "2.0.0").await;
+    fixture.api.delete("configmaps", "k");
+    until("the plugin is out of service", || fixture.place("default/k").is_none()).await;
 }

@@ -19,7 +19,7 @@ impl Fixture {
         let (sender, events) = mpsc::channel(super::super::EVENTS);
         let pace = Pace {
             gone_after: Duration::from_millis(300),
-            rescan: Duration::from_secs(3600),
+            rescan: Duration::from_hours(1),
             ..Pace::default()
         };
         let again = Again::default();
