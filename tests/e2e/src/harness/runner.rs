@@ -39,6 +39,12 @@ pub struct Scenario {
     pub run: for<'a> fn(&'a Env) -> LocalBoxFuture<'a, anyhow::Result<()>>,
 }
 
+/// A module's name and its scenarios.
+pub type Module = (&'static str, &'static [Scenario]);
+
+/// A test's name and the test.
+pub type Check = (&'static str, Box<dyn FnOnce() -> anyhow::Result<()> + Send>);
+
 /// Makes a module's `TABLE` of its scenarios: `function: "Q1", "Q2";`.
 #[macro_export]
 macro_rules! scenarios {
@@ -75,9 +81,10 @@ impl Server {
 }
 
 /// Runs the scenarios that the command line asks for, as `cargo test` does.
-pub fn run(modules: &[(&'static str, &'static [Scenario])]) -> ExitCode {
+/// `checks` are tests without a server.
+pub fn run(modules: &[Module], checks: Vec<Check>) -> ExitCode {
     let arguments = Arguments::from_args();
-    match run_with(&arguments, modules) {
+    match run_with(&arguments, modules, checks) {
         Ok(code) => code,
         Err(error) => {
             say(&format!("scenarios: {error:#}"));
@@ -86,14 +93,16 @@ pub fn run(modules: &[(&'static str, &'static [Scenario])]) -> ExitCode {
     }
 }
 
-fn run_with(
-    arguments: &Arguments,
-    modules: &[(&'static str, &'static [Scenario])],
-) -> anyhow::Result<ExitCode> {
+fn run_with(arguments: &Arguments, modules: &[Module], checks: Vec<Check>) -> anyhow::Result<ExitCode> {
     let root = tempfile::Builder::new().prefix("reeve-e2e").tempdir()?;
     let shared =
         Arc::new(Shared { root: root.path().to_owned(), plane: OnceLock::new(), ports: Mutex::default() });
-    let mut trials = Vec::new();
+    let mut trials: Vec<_> = checks
+        .into_iter()
+        .map(|(name, check)| {
+            Trial::test(name, move || check().map_err(|error| Failed::from(format!("{error:#}"))))
+        })
+        .collect();
     for (module, scenarios) in modules {
         for scenario in *scenarios {
             for server in Server::ALL {

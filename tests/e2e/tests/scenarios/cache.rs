@@ -83,7 +83,7 @@ async fn c1_lists_by_namespace_label_owner_and_index(env: &Env) -> Result<()> {
     ] {
         ensure!(names(&results[of]) == expected, "{of}: {}", results[of]);
     }
-    ensure!(results["value"] == "blue" && results["none"].is_null(), "{results}");
+    ensure!(results["value"] == "blue" && results["none"] == "null", "{results}");
     crate::support::touch(env, "p", 1).await?;
     let probe = committed(env, "p", 2).await?;
     for of in ["owned", "children"] {
@@ -138,7 +138,7 @@ async fn c3_each_kind_has_its_own_selector(env: &Env) -> Result<()> {
     }
     let probe = committed(env, "yes", 1).await?;
     let results = &probe["status"]["results"];
-    ensure!(names(&results["seen"]) == ["in"] && results["out"].is_null(), "{results}");
+    ensure!(names(&results["seen"]) == ["in"] && results["out"] == "null", "{results}");
     host.idle().await?;
     ensure!(host.calls_of("no")?.is_empty(), "a Probe outside of the selector ran");
     // A label that comes later brings it in.

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use crate::support::{A_WHILE, apply, committed, get, host, manifest, manifest_with, serving, touch};
 
 scenarios! {
-    complaint13_a_kind_that_comes_and_goes: "13";
-    complaint20_a_right_that_comes_back: "20";
-    complaint21_a_trap_stays_on_its_object: "21";
-    complaint22_a_hung_run_is_ended_at_its_deadline: "22";
-    complaint22_memory_and_host_calls_are_bounded: "22";
-    complaint23_events_are_bounded_and_counted: "23";
+    complaint13_a_kind_that_comes_and_goes: "complaint 13";
+    complaint20_a_right_that_comes_back: "complaint 20";
+    complaint21_a_trap_stays_on_its_object: "complaint 21";
+    complaint22_a_hung_run_is_ended_at_its_deadline: "complaint 22";
+    complaint22_memory_and_host_calls_are_bounded: "complaint 22";
+    complaint23_events_are_bounded_and_counted: "complaint 23";
 }
 
 fn crd(group: &str, kind: &str) -> Value {

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::support::{CONFIG_MAP, PROBE, apply, committed, exactly, host, manifest, manifest_with};
 
 scenarios! {
-    w13_a_child_deleted_in_a_gap_runs_its_owner: "W13", "17";
+    w13_a_child_deleted_in_a_gap_runs_its_owner: "W13", "complaint 17";
     w13_a_primary_deleted_in_a_gap_is_gone: "W13";
-    w14_a_primary_made_again_in_a_gap_is_another: "W14", "18";
+    w14_a_primary_made_again_in_a_gap_is_another: "W14", "complaint 18";
     w14_a_child_made_again_in_a_gap_runs_its_owner: "W14";
 }
 

@@ -4,6 +4,7 @@ mod badinput;
 mod cache;
 mod complaints;
 mod containment;
+mod deploy;
 mod gaps;
 mod harness;
 mod mapping;
@@ -11,24 +12,31 @@ mod queue;
 mod startstop;
 mod subresources;
 mod support;
+mod table;
 mod watch;
 mod writes;
 
 use std::process::ExitCode;
 
+use reeve_e2e::harness::runner::{Module, run};
+
+const MODULES: &[Module] = &[
+    ("harness", harness::TABLE),
+    ("queue", queue::TABLE),
+    ("startstop", startstop::TABLE),
+    ("watch", watch::TABLE),
+    ("gaps", gaps::TABLE),
+    ("cache", cache::TABLE),
+    ("mapping", mapping::TABLE),
+    ("writes", writes::TABLE),
+    ("subresources", subresources::TABLE),
+    ("complaints", complaints::TABLE),
+    ("containment", containment::TABLE),
+    ("badinput", badinput::TABLE),
+    ("deploy", deploy::TABLE),
+    ("deploy", deploy::TABLE),
+];
+
 fn main() -> ExitCode {
-    reeve_e2e::harness::runner::run(&[
-        ("harness", harness::TABLE),
-        ("queue", queue::TABLE),
-        ("startstop", startstop::TABLE),
-        ("watch", watch::TABLE),
-        ("gaps", gaps::TABLE),
-        ("cache", cache::TABLE),
-        ("mapping", mapping::TABLE),
-        ("writes", writes::TABLE),
-        ("subresources", subresources::TABLE),
-        ("complaints", complaints::TABLE),
-        ("containment", containment::TABLE),
-        ("badinput", badinput::TABLE),
-    ])
+    run(MODULES, vec![("table", Box::new(|| table::check(MODULES)))])
 }

@@ -19,7 +19,7 @@ scenarios! {
     k2_a_stale_conditional_write_is_refused: "K2";
     k3_a_dry_run_changes_nothing: "K3";
     k4_status_and_spec_are_apart: "K4";
-    k6_what_is_equal_is_not_sent: "K6", "4";
+    k6_what_is_equal_is_not_sent: "K6", "complaint 4";
     k7_owners_are_one_and_of_the_same_namespace: "K7";
 }
 
