@@ -24,6 +24,7 @@ mod config;
 mod transport;
 
 pub use config::ConnectError;
+pub(crate) use transport::chain;
 
 /// The most requests in flight, watches aside. The measured API server gives at most 1,400 writes
 /// a second at 1-5 ms each, so more in flight would only queue there.
@@ -99,10 +100,8 @@ impl Connection {
         let config = config::load(options).await?;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let metrics = RestMetrics::new(&host_of(&server), registry)?;
-        let client = transport::client(config, &metrics).map_err(|error| ConnectError::Client {
-            server: server.clone(),
-            reason: transport::chain(&error),
-        })?;
+        let client = transport::client(config, &metrics)
+            .map_err(|error| ConnectError::Client { server: server.clone(), reason: chain(&error) })?;
         Ok(Self::over(&client, server, metrics))
     }
 
@@ -163,7 +162,7 @@ impl Connection {
             let body = http_body_util::Limited::new(body, MAX_ANSWER_BYTES)
                 .collect()
                 .await
-                .map_err(|error| self.unknown(transport::chain(&*error)))?
+                .map_err(|error| self.unknown(chain(&*error)))?
                 .to_bytes();
             Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
@@ -202,7 +201,7 @@ impl Connection {
 
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, RequestError> {
         self.inner.client.send(request.map(Body::from)).await.map_err(|error| {
-            let reason = transport::chain(&error);
+            let reason = chain(&error);
             if transport::never_sent(&error) { self.not_sent(reason) } else { self.unknown(reason) }
         })
     }

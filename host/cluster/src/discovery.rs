@@ -24,7 +24,7 @@ use crate::path;
 pub const MISSING_FOR: Duration = Duration::from_secs(1);
 
 /// How long a known kind is believed to be unchanged (a CRD may gain a status subresource).
-pub const KNOWN_FOR: Duration = Duration::from_secs(300);
+pub const KNOWN_FOR: Duration = Duration::from_mins(5);
 
 /// How long one discovery request may take; the document is small and served from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);

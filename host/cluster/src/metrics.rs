@@ -34,9 +34,9 @@ pub(crate) struct RestMetrics {
 /// What the watch streams are measured by.
 #[derive(Clone)]
 pub(crate) struct WatchMetrics {
-    /// By kind and outcome (`ok` or the reason of the error).
+    /// By kind and outcome: `initial`, `relist`, or a `page` of either.
     pub(crate) lists: IntCounterVec,
-    /// By kind and type (`ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`).
+    /// By kind and type (`upsert`, `deleted`, `bookmark`, `error`, `unreadable`).
     pub(crate) events: IntCounterVec,
     /// By kind and reason.
     pub(crate) errors: IntCounterVec,
@@ -171,7 +171,7 @@ impl WatchMetrics {
             lists: counter(
                 registry,
                 "reeve_watch_lists_total",
-                "Lists and initial event streams that were read, by kind and outcome.",
+                "Lists and initial event streams that were read to their end, and pages of lists, by kind and outcome.",
                 &["kind", "outcome"],
             )?,
             events: counter(

@@ -25,7 +25,7 @@ type AnyBody = UnsyncBoxBody<Bytes, std::io::Error>;
 type Reply = Result<Response<AnyBody>, std::io::Error>;
 
 /// Longer than anything that a stream does by itself.
-const PATIENCE: Duration = Duration::from_secs(3_600);
+const PATIENCE: Duration = Duration::from_hours(1);
 
 /// A cluster over a scripted API server. Discovery is answered by itself: `ConfigMap` and `Node`.
 pub(crate) struct Rig {
@@ -100,11 +100,11 @@ impl Rig {
     }
 
     /// The sum of all series of a metric whose labels contain a text.
-    pub(crate) fn metric(&self, name: &str, label: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str, label: &str) -> u64 {
         let text = prometheus::TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
         let series =
             text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.contains(label));
-        series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        series.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 }
 

@@ -66,11 +66,12 @@ impl Flavour {
 // === impl Coverage ===
 
 impl Coverage {
-    /// Whether everything that `narrower` is for is in this one too.
+    /// Whether everything that `narrower` is for is in this one too, and can be told from the rest.
+    /// What a field selector means only the server knows, so it covers nothing but itself.
     pub(crate) fn covers(&self, narrower: &Self) -> bool {
         (self.namespace.is_none() || self.namespace == narrower.namespace)
             && self.labels.covers(&narrower.labels)
-            && (self.fields.is_none() || self.fields == narrower.fields)
+            && self.fields == narrower.fields
     }
 
     /// Whether it leaves out objects by their content, so that an object can leave it without
@@ -161,10 +162,13 @@ mod tests {
             fields: fields.map(Into::into),
         };
         let all = coverage(None, "", None);
-        let narrow = coverage(Some("web"), "app=x", Some("spec.nodeName=n1"));
+        let narrow = coverage(Some("web"), "app=x", None);
         assert!(all.covers(&narrow) && !narrow.covers(&all));
         assert!(!coverage(None, "app=y", None).covers(&narrow));
         assert!(coverage(Some("web"), "app in (x,y)", None).covers(&narrow));
+        let fields = coverage(Some("web"), "app=x", Some("spec.nodeName=n1"));
+        assert!(!narrow.covers(&fields) && !fields.covers(&narrow));
+        assert!(coverage(None, "", Some("spec.nodeName=n1")).covers(&fields) && fields.selective());
         assert!(!all.selective() && narrow.selective() && !coverage(Some("web"), "", None).selective());
     }
 }

@@ -13,7 +13,7 @@ use super::store::StreamId;
 pub(crate) const MAX_GRAVES: usize = 16_384;
 
 /// How long a grave is kept. No answer and no API server's cache is that late.
-pub(crate) const GRAVE_LIFE: Duration = Duration::from_secs(600);
+pub(crate) const GRAVE_LIFE: Duration = Duration::from_mins(10);
 
 /// The graves of one store. A UID never comes back after its object was deleted; an object that
 /// only left a stream's selector comes back to it in a newer version.

@@ -50,9 +50,9 @@ impl Indexes {
         }
     }
 
-    /// `None`: there is no such index.
-    pub(crate) fn get(&self, pointer: &str, value: &str) -> Option<Option<&Names>> {
-        self.0.get(pointer).map(|index| index.get(value))
+    /// The index over a pointer, if there is one.
+    pub(crate) fn get(&self, pointer: &str) -> Option<&NamesBy<Box<str>>> {
+        self.0.get(pointer)
     }
 
     /// Whether the object itself has the value; what an index answers without being one.

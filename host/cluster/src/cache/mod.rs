@@ -13,7 +13,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use reeve_core::change::{Cause, Change, Origin};
 use reeve_core::gvk::Gvk;
-use reeve_core::ids::{ObjectName, PluginName, ResourceVersion, Uid};
+use reeve_core::ids::{ObjectName, PluginName, Uid};
+use reeve_core::labels::Selector;
 use reeve_core::object::{ManagedFields, Object, ParseObjectError, SharedObject};
 use tokio::sync::mpsc;
 
@@ -213,7 +214,8 @@ impl Cache {
     /// Whether a missing object of this name is known to be missing: some stream for all objects
     /// of its namespace has delivered its first list.
     pub(crate) fn covers(&self, gvk: &Gvk, name: &ObjectName) -> bool {
-        let wanted = Coverage { namespace: name.namespace.clone(), labels: Default::default(), fields: None };
+        let wanted =
+            Coverage { namespace: name.namespace.clone(), labels: Selector::everything(), fields: None };
         self.cells_of(gvk).iter().any(|cell| cell.read().synced(&wanted))
     }
 
@@ -228,7 +230,7 @@ impl Cache {
         &self,
         gvk: &Gvk,
         json: &[u8],
-        origin: Origin,
+        origin: &Origin,
     ) -> Result<SharedObject, ParseObjectError> {
         let json =
             std::str::from_utf8(json).map_err(|error| serde_json::Error::io(std::io::Error::other(error)))?;
@@ -250,7 +252,7 @@ impl Cache {
     }
 
     /// Takes out an object that a write deleted, and remembers that this UID is gone.
-    pub(crate) fn absorb_delete(&self, gvk: &Gvk, name: &ObjectName, uid: &Uid, origin: Origin) {
+    pub(crate) fn absorb_delete(&self, gvk: &Gvk, name: &ObjectName, uid: &Uid, origin: &Origin) {
         for cell in self.cells_of(gvk) {
             let mut store = cell.write();
             let outcome = store.deleted(name, uid);

@@ -187,8 +187,10 @@ impl Part<'_> {
         let here = |object: &&SharedObject| self.is_here(object);
         let value = query.index.as_ref().map(|(_, value)| &**value);
         if let (Some(pointer), Some(value)) = (pointer, value) {
-            return match store.indexes.get(pointer, value) {
-                Some(found) => objects(store, found).filter(here).filter(within).cloned().collect(),
+            return match store.indexes.get(pointer) {
+                Some(index) => {
+                    objects(store, index.get(value)).filter(here).filter(within).cloned().collect()
+                }
                 // Its hold is gone while the plugin still runs: the answer is the same, only slower.
                 None => store
                     .sorted

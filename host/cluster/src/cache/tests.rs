@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use reeve_core::gvk::Scope;
-use reeve_core::labels::Selector;
+use reeve_core::ids::ResourceVersion;
 use reeve_core::read::{HOLD_LIMIT, Query, ReadError, Reader};
 use tokio::time::{Instant, timeout};
 
@@ -342,7 +342,7 @@ async fn a_delete_by_a_write_is_final() {
     assert_eq!(fixture.told().await, ["write web/a@1→-"]);
     fixture.observe(&stream, &simple("a", 101, "x"));
     fixture.list(&stream, 102, &[simple("a", 101, "x")]);
-    fixture.cache.absorb(&pod(), simple("a", 103, "x").as_bytes(), origin()).unwrap();
+    fixture.cache.absorb(&pod(), simple("a", 103, "x").as_bytes(), &origin()).unwrap();
     assert!(fixture.told().await.is_empty());
     assert!(fixture.cache.get(&pod(), &web("a")).is_none());
     let reborn = simple("a", 110, "x").replace("u-a", "u-new");

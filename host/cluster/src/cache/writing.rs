@@ -45,7 +45,7 @@ impl Writing {
     /// The server answered with the object's new state (also when it is being deleted and has a
     /// `deletionTimestamp`).
     pub(crate) fn answered(mut self, json: &[u8]) -> Result<SharedObject, ParseObjectError> {
-        let object = self.cache.absorb(&self.gvk, json, self.origin.clone())?;
+        let object = self.cache.absorb(&self.gvk, json, &self.origin)?;
         let version = object.meta().resource_version;
         self.claim(|change| version_of(change) == Some(version));
         self.open = false;
@@ -54,7 +54,7 @@ impl Writing {
 
     /// The server answered that the object of this UID is gone.
     pub(crate) fn deleted(mut self, uid: &Uid) {
-        self.cache.absorb_delete(&self.gvk, &self.name, uid, self.origin.clone());
+        self.cache.absorb_delete(&self.gvk, &self.name, uid, &self.origin);
         self.claim(|change| {
             change.new.is_none() && change.old.as_ref().is_some_and(|old| old.meta().uid == *uid)
         });

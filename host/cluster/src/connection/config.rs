@@ -78,6 +78,7 @@ pub(super) async fn load(options: &ConnectOptions) -> Result<Config, ConnectErro
 
 /// From `$KUBECONFIG`, or from the home folder, or none; and where that is.
 fn find() -> Result<(Option<Kubeconfig>, String), ConnectError> {
+    #[expect(clippy::disallowed_methods, reason = "the kubeconfig is loaded here, and only here")]
     let variable = std::env::var_os("KUBECONFIG").map(|paths| paths.to_string_lossy().into_owned());
     if let Some(paths) = variable.filter(|paths| !paths.is_empty()) {
         let kubeconfig = Kubeconfig::from_env().map_err(|error| ConnectError::Kubeconfig {

@@ -102,8 +102,8 @@ pub(super) fn instrument(client: &kube::Client, metrics: &RestMetrics) -> kube::
     kube::Client::new(service, namespace)
 }
 
-/// An error with its causes, each once.
-pub(super) fn chain(error: &dyn Error) -> String {
+/// An error with its causes, each once, without what only names the layer that it passed.
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -114,7 +114,9 @@ pub(super) fn chain(error: &dyn Error) -> String {
         }
         source = cause.source();
     }
-    text
+    let text = text.replace("ServiceError: ", "");
+    // rustls ends some of its texts with a link for programmers.
+    text.split(": https://docs.rs").next().unwrap_or_default().to_owned()
 }
 
 /// Whether the request certainly did not leave this process: no connection, or no credentials.

@@ -10,7 +10,7 @@ const BASE: Duration = Duration::from_millis(800);
 const CAP: Duration = Duration::from_secs(30);
 
 /// After this long without trouble the next pause is the first again.
-const RESET_AFTER: Duration = Duration::from_secs(120);
+const RESET_AFTER: Duration = Duration::from_mins(2);
 
 /// Doubling pauses with up to 100 % jitter, so that many streams do not come back at once.
 #[derive(Debug, Default)]

@@ -29,7 +29,7 @@ use crate::metrics::WatchMetrics;
 
 /// How long the head of an answer may take. A list that the server reads from etcd comes within
 /// its own limit of 60 s, or not at all.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How long a list may pause between two chunks, and a watch-list before it says that the initial
 /// events are all.
@@ -40,7 +40,7 @@ const CHUNK_TIMEOUT: Duration = Duration::from_secs(30);
 const RECHECK: Duration = Duration::from_secs(2);
 
 /// The longest that a server may ask to be left alone.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// Watches are asked to end after 5 to 10 min, as client-go does, so that they spread over the
 /// servers of a cluster.
@@ -303,13 +303,12 @@ impl Follower {
 
     /// Follows from `at`, which it moves on, until the watch ends.
     async fn watch(&mut self, at: &mut ResourceVersion, events: Option<Events>) -> Result<(), Trouble> {
-        let mut events = match events {
-            Some(events) => events,
-            None => {
-                let limit = watch_limit();
-                let request = self.target()?.watch(*at, limit)?;
-                self.open(request, limit).await?
-            }
+        let mut events = if let Some(events) = events {
+            events
+        } else {
+            let limit = watch_limit();
+            let request = self.target()?.watch(*at, limit)?;
+            self.open(request, limit).await?
         };
         self.stream.set(StreamState::Live, Some(true));
         let id = self.stream.id;

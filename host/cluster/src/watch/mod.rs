@@ -2,7 +2,8 @@
 //!
 //! A [`Subscription`] is a share in the streams of a [`StreamSpec`], one per namespace. Streams are
 //! shared and counted: whoever asks for what an open stream already covers gets a share in that.
-//! Each stream is one task that repairs itself; it ends a moment after its last share.
+//! Each stream is one task and one connection, and repairs itself; it ends a moment after its last
+//! share.
 //!
 //! In reading order: `state` (the state machine, pure) → `request` (what is sent, and what an
 //! answer means) → `list` and `events` (reading answers as they come) → `follow` (the task) →

@@ -192,7 +192,7 @@ impl Parts {
             tokio::select! {
                 () = sleep(LINGER) => {}
                 _ = users.wait_for(|users| *users > 0) => continue,
-            }
+            };
             let mut registry = self.registry.lock();
             if *stream.users.borrow() == 0 {
                 registry.streams.remove(&stream.key);
@@ -268,9 +268,13 @@ impl Stream {
         let kind = &self.key.gvk;
         let namespace = self.key.coverage.namespace.as_deref().unwrap_or("*");
         match now {
+            // An outage has several texts on its way; the first one is the news.
+            StreamState::Broken { why } if matches!(before, StreamState::Broken { .. }) => {
+                tracing::debug!(%kind, namespace, "watch stream is still broken: {why}");
+            }
             StreamState::Broken { why } => tracing::warn!(%kind, namespace, "watch stream is broken: {why}"),
             StreamState::Pending { why } => {
-                tracing::info!(%kind, namespace, "watch stream is pending: {why}")
+                tracing::info!(%kind, namespace, "watch stream is pending: {why}");
             }
             StreamState::Live if matches!(before, StreamState::Broken { .. }) => {
                 tracing::info!(%kind, namespace, "watch stream has recovered");

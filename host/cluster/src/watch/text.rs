@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reeve_core::gvk::Kind;
 
 use super::state::Trouble;
-use crate::connection::RequestError;
+use crate::connection::{RequestError, chain};
 
 /// 403 or 401, with the rule that helps (feature I5).
 pub(super) fn forbidden(verb: &str, kind: &Kind, namespace: Option<&str>, unknown_account: bool) -> Arc<str> {
@@ -42,14 +42,5 @@ pub(super) fn unreachable(error: &RequestError) -> Trouble {
 
 /// An answer broke off.
 pub(super) fn broke(error: &dyn Error) -> Trouble {
-    let mut text = format!("the connection broke: {error}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    Trouble::Unreachable(text.into())
+    Trouble::Unreachable(format!("the connection to the API server broke: {}", chain(error)).into())
 }

@@ -95,7 +95,7 @@ impl Server {
         let happened = match before {
             // The last state, at the version of the delete, as the server sends it.
             Some(known) if delete => {
-                let (life, label) = (life(known), if known.meta().label("app") == Some("x") { 0 } else { 1 });
+                let (life, label) = (life(known), usize::from(known.meta().label("app") != Some("x")));
                 Happened::Deleted(object(name, life, version.0, label))
             }
             Some(known) => Happened::Set(object(name, life(known), version.0, label)),

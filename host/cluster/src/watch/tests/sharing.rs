@@ -21,7 +21,7 @@ async fn complaint_25_many_users_share_one_watch_and_one_copy() {
     rig.quiet(LINGER * 2).await;
     assert_eq!(rig.cluster.streams().len(), 1);
     assert_eq!(rig.cluster.streams()[0].users, 11);
-    assert_eq!(rig.metric("reeve_cache_objects", ""), 1.0);
+    assert_eq!(rig.metric("reeve_cache_objects", ""), 1);
     // Each sees what its own spec is for.
     let name = ObjectName::namespaced("web", "a");
     assert!(reader(&rig, &[narrow]).get(&configmap(), &name).unwrap().is_some());
@@ -46,8 +46,8 @@ async fn the_last_user_ends_a_stream_and_a_new_one_in_time_keeps_it() {
     rig.quiet(LINGER * 2).await;
     assert!(feed.closed());
     assert_eq!((rig.cluster.streams().len(), rig.cluster.tasks()), (0, 1), "nothing is left behind");
-    assert_eq!(rig.metric("reeve_watch_streams", ""), 0.0);
-    assert_eq!(rig.metric("reeve_cache_objects", ""), 0.0);
+    assert_eq!(rig.metric("reeve_watch_streams", ""), 0);
+    assert_eq!(rig.metric("reeve_cache_objects", ""), 0);
     rig.no_change().await;
     assert!(matches!(get(&rig, "a"), Err(ReadError::NotSynced(..))));
     // S5: a later one starts afresh.
@@ -149,7 +149,7 @@ async fn a_metadata_watch_joins_a_full_one() {
     let metadata = StreamSpec { metadata_only: true, ..everything(&configmap()) };
     let subscription = rig.cluster.watch(&metadata);
     assert!(subscription.is_synced());
-    rig.quiet(Duration::from_secs(60)).await;
+    rig.quiet(Duration::from_mins(1)).await;
     let name = ObjectName::namespaced("web", "a");
     assert!(reader(&rig, &[metadata]).get(&configmap(), &name).unwrap().is_some());
 }

@@ -81,7 +81,7 @@ async fn w5_429_waits_as_asked_and_does_not_list_again() {
     feed.bookmark(11, false);
     tokio::time::sleep(SECOND).await;
     assert_eq!(subscription.state(), StreamState::Live);
-    assert_eq!(rig.metric("reeve_watch_errors_total", "too_many_requests"), 1.0);
+    assert_eq!(rig.metric("reeve_watch_errors_total", "too_many_requests"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +139,7 @@ async fn w9_a_watch_list_without_its_end_is_not_ready_and_gives_way_to_pages() {
         assert_eq!(rig.change().await, "initial -→web/a@2");
         subscription.synced().await;
         assert!(feed.closed());
-        assert_eq!(rig.metric("reeve_watch_errors_total", "no_initial_events_end"), 1.0);
+        assert_eq!(rig.metric("reeve_watch_errors_total", "no_initial_events_end"), 1);
     }
 }
 
@@ -199,7 +199,7 @@ async fn a_watch_that_ends_at_once_and_tells_nothing_backs_off() {
     let ended = Instant::now();
     rig.asked().await.expect(&watch_at(10));
     assert!(ended.elapsed() >= Duration::from_millis(800));
-    assert_eq!(rig.metric("reeve_watch_errors_total", "short_watch"), 1.0);
+    assert_eq!(rig.metric("reeve_watch_errors_total", "short_watch"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,5 +296,5 @@ async fn a_list_that_is_none_is_bad_and_tried_again() {
     feed.line(r#"{"kind":"Table","rows":[]}"#);
     rig.asked().await.expect(LIST).page(10, "", &[]);
     subscription.synced().await;
-    assert_eq!(rig.metric("reeve_watch_errors_total", "bad_answer"), 1.0);
+    assert_eq!(rig.metric("reeve_watch_errors_total", "bad_answer"), 1);
 }
