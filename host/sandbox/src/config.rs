@@ -52,6 +52,25 @@ pub(crate) const SOFT_DEADLINE_PERCENT: u32 = 80;
 /// Live handles of one run, guest and host side alike. A list is one handle, so this is plenty.
 pub(crate) const MAX_HANDLES: usize = 4_096;
 
+/// Bytes that one `get-many` may look through, pointers times the size of the object. It bounds
+/// what it returns as well, and how long it holds its thread: some 30 ms.
+pub(crate) const MAX_SCAN: usize = 32 * 1024 * 1024;
+
+/// Bytes of one staged document. An API server takes requests of 3 MiB.
+pub(crate) const MAX_DOCUMENT: usize = 3 * 1024 * 1024;
+
+/// Bytes of a namespace, a name, or a part of a kind, as Kubernetes has it.
+pub(crate) const MAX_NAME: usize = 253;
+
+/// Bytes of all filters of one list.
+pub(crate) const MAX_FILTERS: usize = 16 * 1024;
+
+/// Different lists that one run may read.
+pub(crate) const MAX_LISTS: usize = 1_000;
+
+/// Primaries that one changed object may concern.
+pub(crate) const MAX_MAPPED: usize = 10_000;
+
 /// Objects that one run may read, in lists and by name, each counted as often as it is read from
 /// the cache. About 100 bytes each are kept of it for the length of the run.
 pub(crate) const MAX_PINNED: usize = 250_000;

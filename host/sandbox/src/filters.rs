@@ -4,8 +4,16 @@ use reeve_core::failure::{Failure, code};
 use reeve_core::ids::Uid;
 use reeve_core::read::Query;
 
+use crate::config::MAX_FILTERS;
+
 /// Reads filters; each at most once, and one that the host does not know is refused by name.
 pub(crate) fn query(filters: &[(String, String)]) -> Result<Query, Failure> {
+    let size: usize = filters.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if size > MAX_FILTERS {
+        return Err(refused(format!(
+            "the filters have {size} bytes, more than {MAX_FILTERS}: use fewer or shorter ones"
+        )));
+    }
     let mut query = Query::default();
     for (key, value) in filters {
         let twice = match key.as_str() {
@@ -64,7 +72,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused_by_name() {
+        let long = "x".repeat(MAX_FILTERS);
         for (pairs, part) in [
+            (&[("owner", long.as_str())][..], "bytes"),
             (&[("fields", "a=b")][..], "`fields`"),
             (&[("", "")][..], "``"),
             (&[("labels", "a in (")][..], "`labels`"),

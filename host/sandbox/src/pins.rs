@@ -11,7 +11,7 @@ use reeve_core::ids::ObjectName;
 use reeve_core::object::SharedObject;
 use reeve_core::read::Query;
 
-use crate::config::MAX_PINNED;
+use crate::config::{MAX_LISTS, MAX_PINNED};
 use crate::limits::Ended;
 
 /// What a run has read.
@@ -21,6 +21,7 @@ pub(crate) struct Pins {
     objects: HashMap<Gvk, HashMap<ObjectName, Option<SharedObject>>>,
     lists: HashMap<Gvk, HashMap<Query, Arc<[SharedObject]>>>,
     entries: usize,
+    list_count: usize,
 }
 
 impl Pins {
@@ -40,7 +41,8 @@ impl Pins {
         name: ObjectName,
         object: Option<SharedObject>,
     ) -> Result<(), Ended> {
-        self.charge(1)?;
+        // A long name counts for more: what was not there is kept by its name as well.
+        self.charge(1 + (name.name.len() + name.namespace_or_empty().len()) / 64)?;
         self.objects.entry(gvk.clone()).or_default().insert(name, object);
         Ok(())
     }
@@ -55,7 +57,11 @@ impl Pins {
         list: Arc<[SharedObject]>,
         primary: Option<&SharedObject>,
     ) -> Result<Arc<[SharedObject]>, Ended> {
-        self.charge(list.len() + 1)?;
+        self.list_count += 1;
+        if self.list_count > MAX_LISTS {
+            return Err(Ended::Limit { what: "different lists", limit: MAX_LISTS as u64, place: "" });
+        }
+        self.charge(list.len())?;
         let pinned = self.objects.entry(gvk.clone()).or_default();
         let mut differs = false;
         for object in list.iter() {

@@ -28,6 +28,9 @@ fn staged(result: Result<Result<(), Failure>, Ended>) -> Answer<()> {
 
 impl State {
     async fn read_list(&mut self, gvk: &Gvk, query: Query) -> Answer<Resource<ListHandle>> {
+        if let Err(failure) = convert::check_names(convert::gvk_parts(gvk)) {
+            return Ok(Err(refusal(failure)));
+        }
         let run = self.run()?;
         if let Some(list) = run.pins.list(gvk, &query) {
             return Ok(Ok(self.push_list(list)?));
@@ -89,6 +92,10 @@ impl host::HostContext for State {
     ) -> Answer<Option<Resource<ObjectHandle>>> {
         let (gvk, name) = (convert::gvk_from_guest(&kind), convert::name_from_guest(name));
         let run = self.run()?;
+        let names = [name.namespace_or_empty(), &name.name];
+        if let Err(failure) = convert::check_names(convert::gvk_parts(&gvk).into_iter().chain(names)) {
+            return Ok(Err(refusal(failure)));
+        }
         let is_primary = gvk == *run.facts.grant.primary() && name == run.request.name;
         let pinned = match &run.request.primary {
             primary @ Some(_) if is_primary => Some(primary),

@@ -9,6 +9,7 @@ use reeve_core::ids::ObjectName;
 use reeve_core::{failure::code, read::ReadError};
 
 use super::bindings::reeve::plugin::host;
+use crate::config::MAX_NAME;
 use crate::text::cut;
 
 /// Facts of a failure that are kept, and the bytes of each.
@@ -31,6 +32,22 @@ pub(super) fn name_from_guest(name: host::ObjectName) -> ObjectName {
 
 pub(super) fn name_to_guest(name: &ObjectName) -> host::ObjectName {
     host::ObjectName { namespace: name.namespace.as_deref().map(str::to_owned), name: name.name.to_string() }
+}
+
+/// Whether a guest's names can be names at all: what it reads is kept for the length of the run.
+pub(super) fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
+    match names.into_iter().find(|name| name.len() > MAX_NAME) {
+        None => Ok(()),
+        Some(name) => {
+            let text = format!("a name of {} bytes is none: Kubernetes allows {MAX_NAME}", name.len());
+            Err(Failure::permanent(code::INVALID_ARGUMENT, "validation", text))
+        }
+    }
+}
+
+/// All parts of a kind.
+pub(super) fn gvk_parts(gvk: &Gvk) -> [&str; 3] {
+    [&gvk.group, &gvk.version, &gvk.kind]
 }
 
 /// A failure that a plugin returned, cut to what logs, conditions and labels can carry.

@@ -18,6 +18,7 @@ use reeve_core::object::SharedObject;
 use wasmtime::Store;
 use wasmtime::component::{HasSelf, InstancePre, Linker, Resource};
 
+use crate::config::MAX_MAPPED;
 use crate::inspect::Roles;
 use crate::limits::Ended;
 
@@ -151,9 +152,15 @@ impl Call for Map {
         let borrowed = Resource::new_borrow(handle.rep());
         let result =
             mapper.load(&mut *store, &instance)?.call_map(&mut *store, &self.watch, borrowed).await?;
-        Ok(match result {
-            Ok(names) => Ok(names.into_iter().map(convert::name_from_guest).collect()),
-            Err(failure) => Err(convert::failure_from_guest(&failure)),
-        })
+        let names = match result {
+            Ok(names) => names,
+            Err(failure) => return Ok(Err(convert::failure_from_guest(&failure))),
+        };
+        if names.len() > MAX_MAPPED {
+            return Err(Ended::Limit { what: "mapped names", limit: MAX_MAPPED as u64, place: "" }.into());
+        }
+        let names: Vec<_> = names.into_iter().map(convert::name_from_guest).collect();
+        let parts = names.iter().flat_map(|name| [name.namespace_or_empty(), &name.name]);
+        Ok(convert::check_names(parts).map(|()| names))
     }
 }

@@ -8,6 +8,8 @@ use wasmtime::component::Resource;
 use super::bindings::reeve::plugin::host::{self, Json};
 use super::convert;
 use super::state::State;
+use crate::config::MAX_SCAN;
+use crate::limits::Ended;
 
 /// The context of a run. Everything it does is in the store's [`State`].
 #[derive(Debug)]
@@ -21,8 +23,17 @@ pub struct ObjectHandle(pub(super) SharedObject);
 #[derive(Debug)]
 pub struct ListHandle(pub(super) Arc<[SharedObject]>);
 
-fn texts(object: &SharedObject, pointers: &[String]) -> Vec<Option<Json>> {
-    object.pointer_many(pointers).into_iter().map(|value| value.map(str::to_owned)).collect()
+fn texts(object: &SharedObject, pointers: &[String]) -> Result<Vec<Option<Json>>, Ended> {
+    if object.json().len().saturating_mul(pointers.len()) > MAX_SCAN {
+        let place = " (pointers times the size of the object); take it whole with `raw`";
+        return Err(Ended::Limit {
+            what: "bytes to look through in one get-many",
+            limit: MAX_SCAN as u64,
+            place,
+        });
+    }
+    let values = reeve_core::json::pointer_many(object.json(), pointers);
+    Ok(values.into_iter().map(|value| value.map(str::to_owned)).collect())
 }
 
 impl State {
@@ -51,7 +62,7 @@ impl host::HostObject for State {
         object: Resource<ObjectHandle>,
         pointers: Vec<String>,
     ) -> wasmtime::Result<Vec<Option<Json>>> {
-        Ok(texts(self.object(&object)?, &pointers))
+        Ok(texts(self.object(&object)?, &pointers)?)
     }
 
     fn name(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<host::ObjectName> {
@@ -105,7 +116,8 @@ impl host::HostObjectList for State {
         index: u32,
         pointers: Vec<String>,
     ) -> wasmtime::Result<Vec<Option<Json>>> {
-        Ok(self.item(&list, index)?.map(|object| texts(object, &pointers)).unwrap_or_default())
+        let object = self.item(&list, index)?;
+        Ok(object.map(|object| texts(object, &pointers)).transpose()?.unwrap_or_default())
     }
 
     fn drop(&mut self, list: Resource<ListHandle>) -> wasmtime::Result<()> {

@@ -18,8 +18,8 @@ impl Staging {
         primary: &ObjectName,
         grant: &Grant,
     ) -> Staged {
-        self.charge(object.len())?;
-        let child = match parse(object, options, primary, grant) {
+        let body = self.document("the child", object)?;
+        let child = match body.and_then(|body| parse(body, options, primary, grant)) {
             Ok(child) => child,
             Err(failure) => {
                 self.child_refused = true;
@@ -54,13 +54,11 @@ fn text<'a>(value: Option<&'a Value>, what: &str) -> Result<&'a str, Failure> {
 }
 
 fn parse(
-    object: &str,
+    body: Map<String, Value>,
     options: &[(String, String)],
     primary: &ObjectName,
     grant: &Grant,
 ) -> Result<Child, Failure> {
-    let body: Map<String, Value> = serde_json::from_str(object)
-        .map_err(|error| invalid(format!("the child is no JSON object: {error}")))?;
     let gvk = check_kind(text(body.get("apiVersion"), "apiVersion")?, text(body.get("kind"), "kind")?)?;
     let metadata = body.get("metadata").and_then(Value::as_object);
     let name = text(metadata.and_then(|metadata| metadata.get("name")), "metadata.name")?;

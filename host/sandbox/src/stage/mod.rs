@@ -16,7 +16,9 @@ use reeve_core::gvk::Gvk;
 use reeve_core::ids::ObjectName;
 use reeve_core::manifest::Limits;
 use reeve_core::plan::Plan;
+use serde::de::DeserializeOwned;
 
+use crate::config::MAX_DOCUMENT;
 use crate::limits::Ended;
 
 /// A refusal inside (the plugin sees it), a limit outside (the run ends).
@@ -78,6 +80,16 @@ impl Staging {
     pub(crate) fn into_plan_of_failure(self) -> Plan {
         let Plan { status, conditions, events, .. } = self.plan;
         Plan { status, conditions, events, ..Plan::default() }
+    }
+
+    /// Counts a document, and reads it as JSON of the type that is expected.
+    fn document<T: DeserializeOwned>(&mut self, what: &str, text: &str) -> Result<Result<T, Failure>, Ended> {
+        self.charge(text.len())?;
+        if text.len() > MAX_DOCUMENT {
+            let size = text.len();
+            return Ok(Err(invalid(format!("{what} has {size} bytes, an API server takes {MAX_DOCUMENT}"))));
+        }
+        Ok(serde_json::from_str(text).map_err(|error| invalid(format!("{what} is not readable: {error}"))))
     }
 
     /// Counts staged bytes.

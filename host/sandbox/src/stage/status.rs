@@ -22,10 +22,9 @@ const HOST_CONDITIONS: [&str; 2] = ["Reconciled", "Stalled"];
 impl Staging {
     /// Stages a merge patch of the status. Several merge in the order in which they came.
     pub(crate) fn status(&mut self, patch: &str) -> Staged {
-        self.charge(patch.len())?;
-        let patch: Map<String, Value> = match serde_json::from_str(patch) {
+        let patch: Map<String, Value> = match self.document("the status", patch)? {
             Ok(patch) => patch,
-            Err(error) => return Ok(Err(invalid(format!("the status is no JSON object: {error}")))),
+            Err(failure) => return Ok(Err(failure)),
         };
         for (field, instead) in HOST_FIELDS {
             if patch.contains_key(field) {

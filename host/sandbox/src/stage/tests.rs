@@ -66,7 +66,7 @@ fn a_child_is_in_its_owners_namespace() {
 #[test]
 fn a_child_that_is_not_usable_is_refused_with_the_field() {
     let invalid = code::INVALID_ARGUMENT;
-    refused(child(&json!([]), &[]), invalid, "no JSON object");
+    refused(child(&json!([]), &[]), invalid, "is not readable");
     refused(child(&json!({"kind": "Deployment"}), &[]), invalid, "`apiVersion`");
     refused(child(&json!({"apiVersion": "apps/v1"}), &[]), invalid, "`kind`");
     refused(child(&deployment(&json!({})), &[]), invalid, "`metadata.name`");
@@ -79,6 +79,12 @@ fn a_child_that_is_not_usable_is_refused_with_the_field() {
     );
     refused(child(&deployment(&json!({"name": "a"})), &[("prune", "true")]), invalid, "`prune`");
     refused(child(&deployment(&json!({"name": "a"})), &[("adopt", "yes")]), invalid, "\"yes\"");
+}
+
+#[test]
+fn a_document_that_no_api_server_takes_is_refused() {
+    let huge = deployment(&json!({"name": "a", "annotations": {"a": "x".repeat(MAX_DOCUMENT)}}));
+    refused(child(&huge, &[]), code::INVALID_ARGUMENT, "an API server takes 3145728");
 }
 
 #[test]
@@ -121,7 +127,7 @@ fn the_hosts_own_fields_are_refused() {
     let invalid = code::INVALID_ARGUMENT;
     refused(plan(|s| s.status(r#"{"conditions":[]}"#)), invalid, "set-condition");
     refused(plan(|s| s.status(r#"{"observedGeneration":1}"#)), invalid, "observedGeneration");
-    refused(plan(|s| s.status("3")), invalid, "no JSON object");
+    refused(plan(|s| s.status("3")), invalid, "is not readable");
     let condition = |kind: &str, status: &'static str, reason: &str| {
         let (kind, reason) = (kind.to_owned(), reason.to_owned());
         plan(move |s| s.condition(kind, status, reason, ""))

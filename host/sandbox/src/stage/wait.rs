@@ -50,8 +50,8 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D:
 
 impl Staging {
     pub(crate) fn wait(&mut self, request: &str, primary: &ObjectName, grant: &Grant) -> Staged {
-        self.charge(request.len())?;
-        let wait = match parse(request, primary, grant) {
+        let document = self.document("the wait", request)?;
+        let wait = match document.and_then(|document| parse(document, primary, grant)) {
             Ok(wait) => wait,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -63,9 +63,7 @@ impl Staging {
     }
 }
 
-fn parse(request: &str, primary: &ObjectName, grant: &Grant) -> Result<Wait, Failure> {
-    let document: Document = serde_json::from_str(request)
-        .map_err(|error| invalid(format!("the wait is not readable: {error}")))?;
+fn parse(document: Document, primary: &ObjectName, grant: &Grant) -> Result<Wait, Failure> {
     let gvk = check_kind(&document.api_version, &document.kind)?;
     let namespace = match document.namespace.as_deref() {
         Some("") => None,

@@ -60,8 +60,8 @@ impl Staging {
         primary: &ObjectName,
         grant: &Grant,
     ) -> Staged {
-        self.charge(request.len())?;
-        let write = match parse(id, request, primary, grant) {
+        let document = self.document("the write", request)?;
+        let write = match document.and_then(|document| parse(id, document, primary, grant)) {
             Ok(write) => write,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -78,9 +78,12 @@ impl Staging {
     }
 }
 
-fn parse(id: Option<String>, request: &str, primary: &ObjectName, grant: &Grant) -> Result<Write, Failure> {
-    let document: Document = serde_json::from_str(request)
-        .map_err(|error| invalid(format!("the write is not readable: {error}")))?;
+fn parse(
+    id: Option<String>,
+    document: Document,
+    primary: &ObjectName,
+    grant: &Grant,
+) -> Result<Write, Failure> {
     if id.as_ref().is_some_and(|id| id.is_empty() || id.len() > MAX_ID) {
         return Err(invalid(format!("the id of a write has 1 to {MAX_ID} bytes")));
     }

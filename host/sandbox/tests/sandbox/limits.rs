@@ -153,6 +153,21 @@ async fn handles_are_limited() {
     assert_eq!(run(&Guest::reconcile(polite)).await.failure, None);
 }
 
+/// What the host does in one call is bounded too: nothing ends it before it returns.
+#[tokio::test]
+async fn one_host_call_does_not_work_without_end() {
+    // As many pointers to the whole object as fit; the list is memory that nobody wrote to.
+    let many = |count: u32| {
+        format!(
+            "(drop (memory.grow (i32.const 64)))
+             (call $primary (local.get $ctx) (i32.const 256))
+             (call $get-many (i32.load (i32.const 260)) (i32.const 65536) (i32.const {count}) (i32.const 264))"
+        )
+    };
+    assert_eq!(run(&Guest::reconcile(&many(1_000))).await.failure, None);
+    broke(&run(&Guest::reconcile(&many(250_000))).await, code::LIMIT_EXCEEDED, &["get-many", "`raw`"]);
+}
+
 /// Dropping the future of a run ends the guest: its slot is free again.
 #[tokio::test]
 async fn a_dropped_run_gives_its_instance_back() {

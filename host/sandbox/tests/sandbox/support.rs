@@ -63,6 +63,7 @@ const IMPORTS: &str = r#"
 (import "HOST" "[method]context.wait-for" (func $wait (param i32 i32 i32 i32)))
 (import "HOST" "[method]context.requeue-after" (func $requeue (param i32 i64)))
 (import "HOST" "[method]object.generation" (func $generation (param i32) (result i64)))
+(import "HOST" "[method]object.get-many" (func $get-many (param i32 i32 i32 i32)))
 (import "HOST" "[method]object-list.len" (func $len (param i32) (result i32)))
 (import "HOST" "[method]object-list.at" (func $at (param i32 i32 i32)))
 (import "HOST" "[resource-drop]object" (func $drop-object (param i32)))
