@@ -3,6 +3,7 @@
 //! The component's own code runs only in `describe`, as it does at load: no cluster is contacted.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(crate) struct InspectArgs {
     /// Prints only the digest, as the annotation `reeve.dev/digest` takes it.
     #[arg(long, conflicts_with_all = ["rbac", "json"])]
     digest: bool,
-    /// Prints only the RBAC objects that the host's `ServiceAccount` needs for this plugin, as YAML.
+    /// Prints only the RBAC objects that the host's ServiceAccount needs for this plugin, as YAML.
     #[arg(long, conflicts_with = "json")]
     rbac: bool,
     /// Prints everything as one JSON object.
@@ -32,10 +33,10 @@ pub(crate) struct InspectArgs {
     /// The ceiling to check against, as `reeve run --allow` takes it.
     #[arg(long, value_name = "RULE")]
     allow: Vec<CeilingRule>,
-    /// The host's namespace: its `ServiceAccount` is the subject of the RBAC objects.
+    /// The host's namespace: its ServiceAccount is the subject of the RBAC objects.
     #[arg(long, default_value = "reeve-system", value_name = "NAMESPACE")]
     host_namespace: String,
-    /// The host's `ServiceAccount`.
+    /// The host's ServiceAccount.
     #[arg(long, default_value = "reeve", value_name = "NAME")]
     service_account: String,
 }
@@ -60,13 +61,13 @@ pub(crate) async fn run(args: InspectArgs) -> anyhow::Result<()> {
         }
     };
     sandbox.link(&loaded, Arc::new(grant.clone())).with_context(|| args.file.display().to_string())?;
-    let rules = grant.rbac_rules(&|_| None);
+    let needs = grant.rbac_rules(&|_| None);
     if args.rbac {
-        output::text(&rbac_objects(&rules, &loaded, &args));
+        output::text(&rbac_objects(&needs, &loaded, &args)?);
     } else if args.json {
-        output::text(&serde_json::to_string_pretty(&document(&args.file, &loaded, &grant, &rules))?);
+        output::text(&serde_json::to_string_pretty(&document(&args.file, &loaded, &grant, &needs))?);
     } else {
-        output::text(&summary(&args.file, &loaded, &grant, &rules));
+        output::text(&summary(&args.file, &loaded, &grant, &needs));
     }
     Ok(())
 }
@@ -139,7 +140,7 @@ fn summary(file: &Path, loaded: &Loaded, grant: &Grant, rules: &[RbacRule]) -> S
 }
 
 /// A `ClusterRole` with its binding, and one Role with its binding per namespace.
-fn rbac_objects(rules: &[RbacRule], loaded: &Loaded, args: &InspectArgs) -> String {
+fn rbac_objects(rules: &[RbacRule], loaded: &Loaded, args: &InspectArgs) -> Result<String, std::fmt::Error> {
     let name = format!("reeve-plugin-{}", loaded.manifest().name);
     let mut by_place = BTreeMap::<Option<&str>, Vec<&RbacRule>>::new();
     for rule in rules {
@@ -149,25 +150,22 @@ fn rbac_objects(rules: &[RbacRule], loaded: &Loaded, args: &InspectArgs) -> Stri
     for (namespace, rules) in by_place {
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let place = namespace.map(|namespace| format!("  namespace: {namespace}\n")).unwrap_or_default();
-        text += &format!(
-            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{place}rules:\n"
-        );
+        let head = |kind: &str| {
+            format!(
+                "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{place}"
+            )
+        };
+        writeln!(text, "{}rules:", head(kind))?;
         for rule in rules {
-            text += &format!(
-                "  - apiGroups: {}\n    resources: {}\n    verbs: {}\n",
-                flow(&rule.api_groups),
-                flow(&rule.resources),
-                flow(&rule.verbs)
-            );
+            writeln!(text, "  - apiGroups: {}", flow(&rule.api_groups))?;
+            writeln!(text, "    resources: {}", flow(&rule.resources))?;
+            writeln!(text, "    verbs: {}", flow(&rule.verbs))?;
         }
-        text += &format!(
-            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata:\n  name: {name}\n{place}\
-             roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\n\
-             subjects:\n  - kind: ServiceAccount\n    name: {}\n    namespace: {}\n",
-            args.service_account, args.host_namespace
-        );
+        write!(text, "{}roleRef:\n  apiGroup: rbac.authorization.k8s.io\n", head(&format!("{kind}Binding")))?;
+        writeln!(text, "  kind: {kind}\n  name: {name}\nsubjects:\n  - kind: ServiceAccount")?;
+        writeln!(text, "    name: {}\n    namespace: {}", args.service_account, args.host_namespace)?;
     }
-    text
+    Ok(text)
 }
 
 /// A YAML flow sequence; JSON strings are YAML.

@@ -23,12 +23,10 @@ pub(crate) fn exit_code(done: anyhow::Result<()>) -> std::process::ExitCode {
     exit::FAILURE.into()
 }
 
-/// Exit codes of the `reeve` command.
+/// Exit codes of the `reeve` command, beside clap's own 2 for a command line that is not usable.
 pub(crate) mod exit {
     /// Something failed; the last line of standard error says what.
     pub(crate) const FAILURE: u8 = 1;
-    /// The command line is not usable.
-    pub(crate) const USAGE: u8 = 2;
     /// Who read our output went away: 128 + SIGPIPE, as other commands end then.
     pub(crate) const PIPE_CLOSED: i32 = 141;
 }

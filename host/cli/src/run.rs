@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// Runs the host: loads plugins, watches the cluster, reconciles.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's own `ServiceAccount`.
+    /// The kubeconfig; default: $KUBECONFIG, ~/.kube/config, then the pod's own ServiceAccount.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; default: its current one.
@@ -34,7 +34,7 @@ pub(crate) struct RunArgs {
     /// A namespace whose objects plugins see; may be given several times; default: all.
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
-    /// The host's own namespace; default: $`POD_NAMESPACE`, then the kubeconfig's.
+    /// The host's own namespace; default: $POD_NAMESPACE, then the kubeconfig's.
     #[arg(long, value_name = "NAMESPACE")]
     host_namespace: Option<String>,
     /// What plugins may do at most: `default` (everything but Secrets outside of the host's
@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
     /// How log lines look: auto (text on a terminal, JSON elsewhere), human or json.
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     log_format: LogFormat,
-    /// The log level, or levels by target: "info,reeve::guest=debug"; default: $`REEVE_LOG`, then info.
+    /// The log level, or levels by target (info,TARGET=debug); default: $REEVE_LOG, then info.
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
 }

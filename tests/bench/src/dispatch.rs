@@ -47,7 +47,8 @@ impl Reader for One {
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let bytes = guests::plugin("measured")?;
     let object = object();
-    let bare = Bare::new(&bytes, Box::leak(object.json().to_owned().into_boxed_str())).map_err(broken)?;
+    let bare = Bare::new(&bytes, Box::leak(object.json().to_owned().into_boxed_str()))
+        .map_err(|error| anyhow::anyhow!("bare wasmtime: {error:#}"))?;
     let shared = Arc::new(object);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
 
@@ -61,7 +62,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
             let begin = Instant::now();
             let outcome = plugin.run(Role::Reconcile, request.clone()).await;
             let middle = Instant::now();
-            let staged = bare.run().map_err(broken)?;
+            let staged = bare.run().map_err(|error| anyhow::anyhow!("bare wasmtime: {error:#}"))?;
             let end = Instant::now();
             ensure!(outcome.failure.is_none(), "{:?}", outcome.failure);
             ensure!(outcome.plan.children.len() == 1 && staged == 1, "the run staged something else");
@@ -165,10 +166,6 @@ fn object() -> Object {
         Ok(object) => object,
         Err(error) => unreachable!("the object above is well-formed: {error}"),
     }
-}
-
-fn broken(error: wasmtime::Error) -> anyhow::Error {
-    anyhow::anyhow!("bare wasmtime: {error:#}")
 }
 
 fn micros(time: Duration) -> f64 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Limits, MAX_DECLARATIONS, Manifest, ManifestError, Relation, Watch};
+use super::{Limits, MAX_DECLARATIONS, Manifest, ManifestError, Relation};
 
 /// The longest time that a manifest may ask for. More is a mistake, and would overflow a timer;
 /// `resyncSeconds` has 0 for "never".
