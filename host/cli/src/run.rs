@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAMESPACE")]
     host_namespace: Option<String>,
     /// What plugins may do at most: `default` (everything but Secrets outside of the host's
-    /// namespace, RBAC objects and webhook configurations) or GROUP/KIND[/SUBRESOURCE][@NAMESPACE][:VERB,…].
+    /// namespace, RBAC objects and webhook configurations) or `GROUP/KIND[/SUBRESOURCE][@NAMESPACE][:VERB,…]`.
     #[arg(long, value_name = "RULE")]
     allow: Vec<CeilingRule>,
     /// Where probes, metrics and the admin API are served, or `off`.
