@@ -1,5 +1,7 @@
 //! The objects that fail now, and why: what the admin API shows (feature D6).
 
+mod causes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,12 +11,20 @@ use reeve_core::failure::Failure;
 use reeve_core::ids::PluginName;
 use reeve_core::queue::Key;
 
+pub use causes::{Cause, MAX_CAUSES};
+
 /// So many failing objects are kept in detail; the metrics count all of them.
 pub const MAX_KEPT: usize = 10_000;
 
 /// The failing objects. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Failures(Arc<Mutex<BTreeMap<Key, Failing>>>);
+pub struct Failures(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    failing: BTreeMap<Key, Failing>,
+    causes: causes::Causes,
+}
 
 /// Why one object fails.
 #[derive(Debug, Clone)]
@@ -36,8 +46,10 @@ pub struct Failing {
 impl Failures {
     /// A run failed.
     pub(crate) fn note(&self, key: &Key, failure: &Failure, error_id: String, attempts: u32, stalled: bool) {
-        let mut failing = self.0.lock();
+        let mut state = self.0.lock();
         let now = SystemTime::now();
+        state.causes.note(key, failure, now);
+        let failing = &mut state.failing;
         let first = failing.get(key).map_or(now, |before| before.first);
         if failing.len() < MAX_KEPT || failing.contains_key(key) {
             let failure = failure.clone();
@@ -47,23 +59,29 @@ impl Failures {
 
     /// A run succeeded, or the object is gone.
     pub(crate) fn forget(&self, key: &Key) {
-        self.0.lock().remove(key);
+        self.0.lock().failing.remove(key);
     }
 
     pub(crate) fn forget_plugin(&self, plugin: &PluginName) {
-        self.0.lock().retain(|key, _| key.plugin != *plugin);
+        self.0.lock().failing.retain(|key, _| key.plugin != *plugin);
     }
 
     /// How many objects of a plugin fail.
     pub fn count(&self, plugin: &PluginName) -> usize {
-        self.0.lock().keys().filter(|key| key.plugin == *plugin).count()
+        self.0.lock().failing.keys().filter(|key| key.plugin == *plugin).count()
+    }
+
+    /// The commonest causes since the host started, at most so many.
+    pub fn commonest(&self, limit: usize) -> Vec<Cause> {
+        self.0.lock().causes.commonest(limit)
     }
 
     /// Those that failed last, newest first, at most so many.
     pub fn latest(&self, limit: usize) -> Vec<(Key, Failing)> {
-        let failing = self.0.lock();
-        let mut all: Vec<_> = failing.iter().map(|(key, failing)| (key.clone(), failing.clone())).collect();
-        drop(failing);
+        let state = self.0.lock();
+        let mut all: Vec<_> =
+            state.failing.iter().map(|(key, failing)| (key.clone(), failing.clone())).collect();
+        drop(state);
         all.sort_by_key(|(_, failing)| std::cmp::Reverse(failing.last));
         all.truncate(limit);
         all

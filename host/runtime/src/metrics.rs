@@ -12,6 +12,7 @@ use prometheus::{
 use reeve_core::failure::{Failure, Layer};
 use reeve_core::ids::PluginName;
 use reeve_core::manifest::Manifest;
+use reeve_core::queue::LaneSnapshot;
 
 /// controller-runtime's buckets of `controller_runtime_reconcile_time_seconds`.
 pub const RECONCILE_BUCKETS: [f64; 38] = [
@@ -57,6 +58,10 @@ pub struct Series {
     pub quarantined: IntGaugeVec,
     /// 1 while a plugin is held because most of its runs break.
     pub circuit_open: IntGaugeVec,
+    /// Objects at or past their last attempt.
+    pub stalled: IntGaugeVec,
+    /// How long the oldest ready object has been waiting for its run.
+    pub oldest_ready: GaugeVec,
     /// Hot loops found.
     pub hot_loops: IntCounterVec,
     /// Objects that are being slowed because of one.
@@ -149,6 +154,14 @@ impl Metrics {
             &["plugin"],
         )?;
         registry.register(Box::new(compile_seconds.clone()))?;
+        let oldest_ready = GaugeVec::new(
+            Opts::new(
+                "reeve_plugin_oldest_ready_seconds",
+                "How long the oldest object that is ready has been waiting for its run.",
+            ),
+            &["plugin"],
+        )?;
+        registry.register(Box::new(oldest_ready.clone()))?;
         let changes =
             IntCounter::new("reeve_router_changes_total", "Changes of objects that the router took.")?;
         registry.register(Box::new(changes.clone()))?;
@@ -221,6 +234,12 @@ impl Metrics {
                 "1 while a plugin is held back because most of its runs break.",
                 p,
             )?,
+            stalled: gauges(
+                "reeve_plugin_stalled_objects",
+                "Objects that have failed as often as they are retried quickly.",
+                p,
+            )?,
+            oldest_ready,
             hot_loops: counters(
                 "reeve_plugin_hot_loops_total",
                 "Times that a plugin was found to make itself run again by its own writes.",
@@ -317,6 +336,7 @@ impl Metrics {
             &self.quarantined,
             &self.circuit_open,
             &self.hot_loop_objects,
+            &self.stalled,
             &self.swap_pending,
         ] {
             gauge.with_label_values(&[name]);
@@ -348,10 +368,13 @@ impl Metrics {
             &self.circuit_open,
             &self.hot_loop_objects,
             &self.swap_pending,
+            &self.stalled,
         ] {
             // An error means that there was no such series.
             let _ = gauge.remove_label_values(&[plugin.as_str()]);
         }
+        // As above.
+        let _ = self.oldest_ready.remove_label_values(&[plugin.as_str()]);
         self.codes.lock().remove(plugin);
     }
 
@@ -369,6 +392,14 @@ impl Metrics {
             Layer::Host => "host",
         };
         self.failures.with_label_values(&[plugin.as_str(), code, category, layer]).inc();
+    }
+
+    /// Brings what is only looked up up to date, when somebody asks for the metrics.
+    pub(crate) fn lane(&self, lane: &LaneSnapshot) {
+        let plugin = [lane.plugin.as_str()];
+        self.stalled.with_label_values(&plugin).set(i64::try_from(lane.stalled).unwrap_or(i64::MAX));
+        let oldest = lane.oldest.unwrap_or_default();
+        self.oldest_ready.with_label_values(&plugin).set(oldest.as_secs_f64());
     }
 
     /// A version came alive.

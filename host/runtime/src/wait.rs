@@ -7,17 +7,16 @@
 //! Invariant: a wait wakes once per time that its state is reached, so a plugin that always stages
 //! the same wait does not run for ever.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use reeve_cluster::Cluster;
 use reeve_cluster::cache::{View, ViewKind};
-use reeve_cluster::watch::{Namespaces, StreamSpec, StreamState, Subscription};
+use reeve_cluster::watch::{Namespaces, StreamSpec, StreamState};
 use reeve_core::change::Change;
 use reeve_core::failure::{Failure, code};
-use reeve_core::gvk::Gvk;
 use reeve_core::ids::{ObjectName, PluginName};
 use reeve_core::labels::Selector;
 use reeve_core::object::SharedObject;
@@ -33,7 +32,10 @@ use tokio_util::sync::CancellationToken;
 use crate::fetch;
 use crate::metrics::Metrics;
 
+mod state;
 mod until;
+
+use state::{Entry, Phase, State};
 
 /// The most waits of one object: each may hold a stream open.
 pub const MAX_WAITS: usize = 32;
@@ -55,38 +57,6 @@ struct Inner {
     metrics: Metrics,
     state: Mutex<State>,
     notify: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    next_id: u64,
-    entries: BTreeMap<u64, Entry>,
-    by_key: HashMap<Key, Vec<u64>>,
-    named: HashMap<(Gvk, ObjectName), Vec<u64>>,
-    selected: HashMap<Gvk, Vec<u64>>,
-    timers: BTreeSet<(Instant, u64)>,
-    fresh: Vec<u64>,
-}
-
-struct Entry {
-    key: Key,
-    wait: Wait,
-    selector: Option<Selector>,
-    spec: StreamSpec,
-    deadline: Instant,
-    phase: Phase,
-    poll: Option<(Instant, Duration)>,
-    subscription: Subscription,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// The state was not seen yet.
-    Waiting,
-    /// The key was woken by it, and it still holds.
-    Met,
-    /// The key was woken by the timeout; the state would still wake it.
-    TimedOut,
 }
 
 /// What a background step found.
@@ -357,33 +327,6 @@ impl Waits {
                     tracing::debug!(plugin = %entry.key.plugin, object = %entry.key.name, %error, "failed to poll for what the object waits for");
                 }
             }
-        }
-    }
-}
-
-impl State {
-    fn remove(&mut self, id: u64) {
-        let Some(entry) = self.entries.remove(&id) else { return };
-        self.timers.remove(&(entry.deadline, id));
-        if let Some((due, _)) = entry.poll {
-            self.timers.remove(&(due, id));
-        }
-        match &entry.wait.target {
-            WaitTarget::Labels(_) => drop_id(&mut self.selected, &entry.wait.gvk, id),
-            WaitTarget::Name(name) => {
-                let namespace = entry.wait.namespace.as_deref().map(Into::into);
-                let name = ObjectName { namespace, name: name.as_str().into() };
-                drop_id(&mut self.named, &(entry.wait.gvk, name), id);
-            }
-        }
-    }
-}
-
-fn drop_id<K: std::hash::Hash + Eq>(map: &mut HashMap<K, Vec<u64>>, key: &K, id: u64) {
-    if let Some(ids) = map.get_mut(key) {
-        ids.retain(|known| *known != id);
-        if ids.is_empty() {
-            map.remove(key);
         }
     }
 }

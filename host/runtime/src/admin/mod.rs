@@ -116,6 +116,9 @@ async fn readyz_one(State(admin): State<Admin>, Path(name): Path<String>) -> Res
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
+    for lane in admin.dispatch.queue().snapshot() {
+        admin.metrics.lane(&lane);
+    }
     match exposition::text(&admin.registry.gather()) {
         Ok(text) => {
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()

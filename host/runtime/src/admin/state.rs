@@ -75,7 +75,10 @@ pub(super) async fn streams(State(admin): State<Admin>) -> Json<Value> {
     Json(json!({ "streams": streams }))
 }
 
-/// The objects that failed last.
+/// So many of the commonest causes are shown.
+const CAUSES: usize = 10;
+
+/// The objects that failed last, and the commonest causes.
 pub(super) fn failures(admin: &Admin, limit: usize) -> Response {
     let seconds = |time: std::time::SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let failing: Vec<_> = admin
@@ -100,5 +103,21 @@ pub(super) fn failures(admin: &Admin, limit: usize) -> Response {
             })
         })
         .collect();
-    Json(json!({ "failures": failing })).into_response()
+    let causes: Vec<_> = admin
+        .dispatch
+        .failures()
+        .commonest(CAUSES)
+        .iter()
+        .map(|cause| {
+            json!({
+                "code": cause.code,
+                "message": cause.template,
+                "count": cause.count,
+                "firstUnixSeconds": seconds(cause.first),
+                "lastUnixSeconds": seconds(cause.last),
+                "plugins": cause.plugins,
+            })
+        })
+        .collect();
+    Json(json!({ "failures": failing, "causes": causes })).into_response()
 }

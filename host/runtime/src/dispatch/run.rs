@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reeve_cluster::commit::{CommitError, Work, error_id};
+use reeve_cluster::commit::{CommitError, Unfinished, Work, error_id};
 use reeve_core::failure::{Failure, Layer, code};
 use reeve_core::object::SharedObject;
 use reeve_core::plan::{Outcome, Plan, Wait};
@@ -325,6 +325,10 @@ impl Turn<'_> {
             stalled,
         };
         let committed = parts.committer.commit(&parts.leading, ticket, registration.grant(), work).await;
+        let committed = committed.map_err(|Unfinished { error, answers }| {
+            parts.answers.add(self.key, answers);
+            error
+        });
         let committed = match (committed, outcome.failure) {
             // The run's own failure is what counts; that its status could not be written is a detail.
             (Err(error), Some((layer, failure))) if !matches!(error, CommitError::Conflict) => {

@@ -12,11 +12,11 @@ mod admit;
 mod finalizers;
 pub(crate) mod former;
 mod notice;
+mod place;
 mod view;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reeve_cluster::Committer;
 use reeve_core::ids::{Digest, PluginName};
@@ -24,7 +24,7 @@ use reeve_core::queue::{LaneConfig, Queue};
 use reeve_core::reason::Reason;
 use reeve_sandbox::{Loaded, Reject, Sandbox};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -35,13 +35,13 @@ use crate::metrics::Metrics;
 use crate::roster::{Registration, SharedRoster, Slot};
 use crate::source::{Again, Artifact, SourceEvent, SourceId};
 
+use place::{Next, Place, Way, load};
+
 pub(crate) use admit::{Admission, AdmitError};
 pub use former::Former;
 pub(crate) use notice::Notices;
 pub use view::{NextView, PlaceView, Published, Views};
 
-/// The pauses between two tries of a load that failed for a reason of the host's.
-const LOAD_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Progress reports of admissions on their way; a report more waits.
 const PROGRESS: usize = 16;
 
@@ -73,44 +73,6 @@ pub(crate) struct Registry {
     ways: u64,
     versions: u64,
     listed: usize,
-}
-
-/// One place where a plugin lies.
-#[derive(Default)]
-struct Place {
-    /// The name and bytes that are in service from here.
-    serving: Option<(PluginName, Digest)>,
-    /// What is on its way to take over.
-    next: Next,
-    /// Why the place cannot be read at the moment.
-    fetch_error: Option<String>,
-}
-
-/// What is on its way to take over.
-#[derive(Default)]
-enum Next {
-    #[default]
-    Nothing,
-    Loading(Way),
-    Admitting {
-        way: Way,
-        plugin: PluginName,
-        version: String,
-        waits: Vec<String>,
-    },
-    Rejected {
-        digest: Option<Digest>,
-        reason: String,
-        blocked_by: Option<PluginName>,
-    },
-}
-
-/// One try to bring bytes into service.
-struct Way {
-    id: u64,
-    digest: Digest,
-    began: Instant,
-    task: AbortHandle,
 }
 
 /// The end of a step.
@@ -469,38 +431,5 @@ impl Registry {
         let places = self.places.iter().map(|(source, place)| place.view(source, &roster)).collect();
         let settled = self.places.values().all(Place::is_settled);
         self.parts.views.publish(Published { places, listed: self.listed >= self.parts.sources, settled });
-    }
-}
-
-impl Place {
-    fn is_settled(&self) -> bool {
-        match &self.next {
-            Next::Loading(_) => false,
-            Next::Admitting { waits, .. } => !waits.is_empty(),
-            Next::Nothing | Next::Rejected { .. } => true,
-        }
-    }
-
-    /// Its step ended without telling.
-    fn is_lost(&self) -> bool {
-        match &self.next {
-            Next::Loading(way) | Next::Admitting { way, .. } => way.task.is_finished(),
-            Next::Nothing | Next::Rejected { .. } => false,
-        }
-    }
-}
-
-/// Loads, and tries again where the host is to blame.
-async fn load(sandbox: &Sandbox, bytes: Arc<[u8]>, source: &SourceId) -> Result<Loaded, Reject> {
-    let mut pause = LOAD_RETRY.0;
-    loop {
-        match sandbox.load(Arc::clone(&bytes)).await {
-            Err(reject) if reject.is_transient() => {
-                tracing::warn!(%source, reason = %reject, "failed to load a plugin, trying again");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LOAD_RETRY.1);
-            }
-            other => return other,
-        }
     }
 }

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use reeve_core::ids::PluginName;
 use serde::Serialize;
 
-use super::{Next, Place};
+use super::place::{Next, Place};
 use crate::roster::{Roster, Slot};
 use crate::source::SourceId;
 
