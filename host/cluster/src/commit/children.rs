@@ -93,7 +93,11 @@ impl Committer {
         let done = match live {
             // Nothing new is made for a primary on its way out.
             Live::Absent if owner.meta().deleting => Done::Skipped,
-            Live::Absent => self.create(pass, kind, &child.gvk, &desired, owner_kind, owner).await?,
+            Live::Absent => {
+                // The primary may have gone since the commit began.
+                self.same_life(owner_kind, owner)?;
+                self.create(pass, kind, &child.gvk, &desired, owner_kind, owner).await?
+            }
             Live::Leaving => Done::Skipped,
             Live::Ours(live) if self.is_current(plugin, &child.gvk, &desired, &live) => Done::Skipped,
             Live::Ours(live) | Live::Adopted(live) => {

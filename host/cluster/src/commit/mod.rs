@@ -5,8 +5,9 @@
 //! that would change nothing is left out. Whoever calls holds a [`Leading`], the [`Ticket`] of the
 //! key and the plugin's [`Grant`]; every request passes the door in `request.rs`.
 //!
-//! Invariants: nothing is sent without the right to write at that moment; nothing is created for
-//! a primary that is gone or being deleted; every write to the primary carries its UID or the
+//! Invariants: nothing is sent without the right to write at that moment; no child is
+//! created for a primary that is gone or being deleted, nor anything that a run staged while the
+//! primary lived; every write to the primary carries its UID or the
 //! version that the run saw; a run that failed changes nothing but status and events.
 
 mod answer;
@@ -116,6 +117,19 @@ pub struct Committed {
     pub again: Option<Reason>,
 }
 
+/// A commit that ended early, with what it did until then. Its `Debug` names the answers but does
+/// not show them: they may be tokens.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+pub struct Unfinished {
+    /// Why it ended.
+    #[source]
+    pub error: CommitError,
+    /// The answers of the writes with an id that were sent before: the run that follows needs them,
+    /// or it would make the same objects again. Empty when the object's life is over.
+    pub answers: BTreeMap<String, Value>,
+}
+
 /// Why a commit ended early. What was sent before stays; the next run finds it done.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -161,6 +175,15 @@ impl std::fmt::Debug for Committed {
             .field("skipped", &self.skipped)
             .field("answers", &self.answers.keys())
             .field("again", &self.again)
+            .finish()
+    }
+}
+
+impl std::fmt::Debug for Unfinished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unfinished")
+            .field("error", &self.error)
+            .field("answers", &self.answers.keys())
             .finish()
     }
 }
@@ -227,19 +250,24 @@ impl Committer {
         ticket: &Ticket,
         grant: &Grant,
         work: Work<'_>,
-    ) -> Result<Committed, CommitError> {
+    ) -> Result<Committed, Unfinished> {
         let origin = origin(ticket);
         let pass = Pass::new(leading, Some(grant), &origin);
-        self.timed(&pass, async {
-            let answers = self.commit_outcome(&pass, &work).await?;
-            Ok(Committed {
-                writes: pass.sent.load(Ordering::Relaxed),
-                skipped: pass.skipped.load(Ordering::Relaxed),
-                again: (!answers.is_empty()).then_some(Reason::Answer),
-                answers,
-            })
-        })
-        .await
+        let result = self.timed(&pass, self.commit_outcome(&pass, &work)).await;
+        let (writes, skipped) = (pass.sent.load(Ordering::Relaxed), pass.skipped.load(Ordering::Relaxed));
+        let answers = pass.answers.into_inner();
+        match result {
+            Ok(()) => {
+                let again = (!answers.is_empty()).then_some(Reason::Answer);
+                Ok(Committed { writes, skipped, answers, again })
+            }
+            // Another life of the object has nothing to do with what this one asked for. An object
+            // on its way out has: its cleanup may need the name of what was made.
+            Err(error @ CommitError::Gone) if !self.lives(&work) => {
+                Err(Unfinished { error, answers: BTreeMap::new() })
+            }
+            Err(error) => Err(Unfinished { error, answers }),
+        }
     }
 
     /// Puts the plugin's finalizer on the primary: one request, or none when it is there.
@@ -300,7 +328,8 @@ impl Committer {
         let origin = origin(ticket);
         let pass = Pass::new(leading, Some(grant), &origin);
         self.timed(&pass, async {
-            let failed = Failed { failure, attempts, stalled, staged: None };
+            let generation = object.meta().generation;
+            let failed = Failed { failure, attempts, stalled, generation, staged: None };
             self.record_failure(&pass, manifest, object, failed).await?;
             Ok(Committed {
                 writes: pass.sent.load(Ordering::Relaxed),
@@ -341,6 +370,12 @@ impl Committer {
             None if cache.covers(gvk, &meta.name) => Err(CommitError::Gone),
             _ => Ok(SharedObject::clone(read)),
         }
+    }
+
+    /// Whether the cache still has the primary that the run read.
+    fn lives(&self, work: &Work<'_>) -> bool {
+        let now = self.door().cluster.cache().get(&work.manifest.primary.gvk(), work.primary);
+        work.object.zip(now).is_some_and(|(read, now)| now.meta().uid == read.meta().uid)
     }
 
     /// The same life in its newest known version.

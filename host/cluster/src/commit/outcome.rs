@@ -1,6 +1,6 @@
 //! What an outcome asks for, in its order: children → prune → other writes → status → events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use reeve_core::failure::{Failure, Layer, code};
@@ -25,31 +25,30 @@ pub(super) struct Failed<'a> {
     pub(super) failure: &'a Failure,
     pub(super) attempts: u32,
     pub(super) stalled: bool,
+    /// The generation that the run read.
+    pub(super) generation: u64,
     /// What a guest that failed had staged.
     pub(super) staged: Option<&'a Plan>,
 }
 
 impl Committer {
-    pub(super) async fn commit_outcome(
-        &self,
-        pass: &Pass<'_>,
-        work: &Work<'_>,
-    ) -> Result<BTreeMap<String, Value>, CommitError> {
+    pub(super) async fn commit_outcome(&self, pass: &Pass<'_>, work: &Work<'_>) -> Result<(), CommitError> {
         // Before anything else, so that a host without the right to write does not even look.
         pass.leading.check(REQUEST_LIMIT)?;
         let object =
             work.object.map(|read| self.same_life(&work.manifest.primary.gvk(), read)).transpose()?;
         let plan = &work.outcome.plan;
         match (&work.outcome.failure, &object) {
-            (None, _) => return self.commit_plan(pass, work, object.as_ref()).await,
+            (None, _) => self.commit_plan(pass, work, object.as_ref()).await,
             (Some((layer, failure)), Some(object)) => {
                 let staged = (*layer == Layer::Guest).then_some(plan);
-                let failed = Failed { failure, attempts: work.attempts, stalled: work.stalled, staged };
-                self.record_failure(pass, work.manifest, object, failed).await?;
+                let generation = work.object.map_or(0, |read| read.meta().generation);
+                let (attempts, stalled) = (work.attempts, work.stalled);
+                let failed = Failed { failure, attempts, stalled, generation, staged };
+                self.record_failure(pass, work.manifest, object, failed).await
             }
-            (Some(_), None) => {}
+            (Some(_), None) => Ok(()),
         }
-        Ok(BTreeMap::new())
     }
 
     async fn commit_plan(
@@ -57,7 +56,7 @@ impl Committer {
         pass: &Pass<'_>,
         work: &Work<'_>,
         object: Option<&SharedObject>,
-    ) -> Result<BTreeMap<String, Value>, CommitError> {
+    ) -> Result<(), CommitError> {
         let plan = &work.outcome.plan;
         let primary = work.manifest.primary.gvk();
         let kind = self.door().resolve(&primary).await?;
@@ -87,7 +86,7 @@ impl Committer {
                 self.prune(pass, &kinds, &wanted(&children, &object.meta().name), &object.meta().uid).await?;
             }
         }
-        let answers = self.carry_out(pass, &plan.writes, &primary, object).await?;
+        self.carry_out(pass, &plan.writes, &primary, object).await?;
         if let Some(object) = object {
             let done = if kind.has_subresource("status") {
                 let wanted = Wanted {
@@ -108,7 +107,7 @@ impl Committer {
             }
         }
         self.emit(pass, &primary, work.primary, object, &plan.events);
-        Ok(answers)
+        Ok(())
     }
 
     /// Staged status and events of a guest's failure, and the host's conditions of any failure.
@@ -120,7 +119,7 @@ impl Committer {
         failed: Failed<'_>,
     ) -> Result<(), CommitError> {
         let primary = manifest.primary.gvk();
-        let Failed { failure, attempts, stalled, staged } = failed;
+        let Failed { failure, attempts, stalled, generation, staged } = failed;
         let plugin = &pass.origin.plugin;
         let id = error_id(plugin, &object.meta().name, failure);
         let kind = self.door().resolve(&primary).await?;
@@ -130,13 +129,7 @@ impl Committer {
         let done = if kind.has_subresource("status") {
             let verdict =
                 Verdict::Failed { failure, id: &id, stalled, exhausted: manifest.retry.on_exhausted };
-            let wanted = Wanted {
-                strategy: manifest.status,
-                patch,
-                conditions,
-                verdict,
-                generation: object.meta().generation,
-            };
+            let wanted = Wanted { strategy: manifest.status, patch, conditions, verdict, generation };
             let current = self.newest(&primary, object);
             self.write_status(pass, &kind, &current, &wanted).await?
         } else {

@@ -5,7 +5,7 @@
 //! What an answer says enters the cache at once (feature B4); a write of unknown outcome holds the
 //! reads of its object.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -57,6 +57,9 @@ pub(crate) struct Pass<'a> {
     pub(crate) sent: AtomicU32,
     /// Writes left out because nothing was to change.
     pub(crate) skipped: AtomicU32,
+    /// The answers of writes with an id. Kept here and not in a result, so that they outlive what
+    /// ends the commit after them.
+    pub(crate) answers: Mutex<BTreeMap<String, Value>>,
 }
 
 /// On which right something is written.
@@ -173,7 +176,14 @@ impl Action<'_> {
 
 impl<'a> Pass<'a> {
     pub(crate) fn new(leading: &'a Leading, grant: Option<&'a Grant>, origin: &'a Origin) -> Self {
-        Self { leading, grant, origin, sent: AtomicU32::new(0), skipped: AtomicU32::new(0) }
+        Self {
+            leading,
+            grant,
+            origin,
+            sent: AtomicU32::new(0),
+            skipped: AtomicU32::new(0),
+            answers: Mutex::new(BTreeMap::new()),
+        }
     }
 }
 

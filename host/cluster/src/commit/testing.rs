@@ -52,6 +52,8 @@ pub(crate) enum Fault {
     CutAfter,
     /// It is carried out, but never answered.
     Hang,
+    /// It takes this long.
+    Slow(Duration),
     /// Another writer changes the object first: this merge patch.
     Before(Value),
 }
@@ -221,6 +223,7 @@ impl Api {
                 self.carry_out(&place, &call);
                 tokio::time::sleep(Duration::from_hours(1)).await;
             }
+            Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
             Some(Fault::Before(change)) => {
                 self.patch(&place.collection(), place.name.as_deref().unwrap(), &change);
             }

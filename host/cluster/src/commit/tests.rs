@@ -2,8 +2,10 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "tables of values read better without borrows")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reeve_core::failure::{Failure, Layer, code};
 use reeve_core::grant::{Ceiling, Grant};
 use reeve_core::gvk::Gvk;
@@ -16,7 +18,7 @@ use reeve_core::queue::Ticket;
 use serde_json::{Value, json};
 
 use super::testing::{Fault, Rig, child, ticket};
-use super::{CommitError, Committed, Committer, Work};
+use super::{CommitError, Committed, Committer, Unfinished, Work};
 
 mod children;
 mod failures;
@@ -70,6 +72,8 @@ struct Bench {
     ticket: Ticket,
     leading: Leading,
     site: ObjectName,
+    /// Of the last commit that ended early.
+    answers: Mutex<BTreeMap<String, Value>>,
 }
 
 impl Bench {
@@ -97,6 +101,7 @@ impl Bench {
             manifest,
             leading: Leading::solo(),
             site: name,
+            answers: Mutex::default(),
         };
         let stored = bench.rig.api.put(SITES, site);
         bench.seen_site(&stored).await;
@@ -128,7 +133,11 @@ impl Bench {
             attempts: 1,
             stalled: false,
         };
-        self.committer.commit(&self.leading, &self.ticket, &self.grant, work).await
+        let committed = self.committer.commit(&self.leading, &self.ticket, &self.grant, work).await;
+        committed.map_err(|unfinished| {
+            *self.answers.lock() = unfinished.answers;
+            unfinished.error
+        })
     }
 
     async fn report(&self, failure: &Failure, stalled: bool) -> Result<Committed, CommitError> {

@@ -1,6 +1,5 @@
 //! Everything else that a plugin staged (feature C3).
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use reeve_core::failure::Failure;
@@ -24,9 +23,12 @@ impl Committer {
         writes: &[Write],
         primary: &Gvk,
         object: Option<&SharedObject>,
-    ) -> Result<BTreeMap<String, Value>, CommitError> {
-        let mut answers = BTreeMap::new();
+    ) -> Result<(), CommitError> {
         for write in writes {
+            if let Some(object) = object.filter(|_| may_create(&write.action)) {
+                // The primary may have gone since the commit began.
+                self.same_life(primary, object)?;
+            }
             // Every write to the primary carries its UID.
             let own = write.gvk.group_kind() == primary.group_kind() && write.name == pass.origin.primary;
             let uid = write.uid.as_ref().or_else(|| object.filter(|_| own).map(|object| &object.meta().uid));
@@ -44,12 +46,15 @@ impl Committer {
             match (result, &write.id) {
                 (Ok(accepted), Some(id)) => {
                     let answer: Value = serde_json::from_slice(&accepted.body).unwrap_or_default();
-                    answers.insert(id.clone(), json!({"ok": answer}));
+                    pass.answers.lock().insert(id.clone(), json!({"ok": answer}));
                 }
                 (Ok(accepted), None) => self.note(pass, write, accepted.object.as_ref()),
                 // Lost, denied and outage end the commit whether or not somebody waits for an answer.
+                (Err(WriteError::Refused(refusal, failure)), Some(_)) if refusal.is_outage() => {
+                    return Err(CommitError::Outage(failure));
+                }
                 (Err(WriteError::Refused(_, failure) | WriteError::Unusable(failure)), Some(id)) => {
-                    answers.insert(id.clone(), json!({"failure": as_answer(&failure)}));
+                    pass.answers.lock().insert(id.clone(), json!({"failure": as_answer(&failure)}));
                 }
                 (Err(WriteError::Refused(refusal, _)), None)
                     if refusal.is_not_found()
@@ -66,7 +71,7 @@ impl Committer {
                 (Err(error), _) => return Err(error.into()),
             }
         }
-        Ok(answers)
+        Ok(())
     }
 
     async fn send(&self, pass: &Pass<'_>, write: &Write, uid: Option<&Uid>) -> Result<Accepted, WriteError> {
@@ -165,6 +170,11 @@ impl Committer {
             self.applied().put(&pass.origin.plugin, &meta.uid, &digest(body), meta.resource_version, None);
         }
     }
+}
+
+/// Whether a write can make an object that was not there.
+fn may_create(action: &WriteAction) -> bool {
+    matches!(action, WriteAction::Create { .. } | WriteAction::Apply { .. })
 }
 
 fn digest(body: &Value) -> String {

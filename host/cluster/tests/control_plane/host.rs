@@ -262,7 +262,7 @@ impl Host {
             attempts: 1,
             stalled: false,
         };
-        self.committer.commit(&Leading::solo(), &ticket, &self.grant, work).await
+        self.committer.commit(&Leading::solo(), &ticket, &self.grant, work).await.map_err(|ended| ended.error)
     }
 }
 

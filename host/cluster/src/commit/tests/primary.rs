@@ -277,7 +277,8 @@ async fn a_kind_without_a_status_is_refused_by_name() {
         attempts: 0,
         stalled: false,
     };
-    let failure = committer.commit(&Leading::solo(), &ticket, &grant, work).await.unwrap_err().failure();
+    let failure =
+        committer.commit(&Leading::solo(), &ticket, &grant, work).await.unwrap_err().error.failure();
     assert_eq!(failure.code, code::NO_STATUS_SUBRESOURCE);
     assert!(failure.message.contains("Bare.demo.reeve.dev has no status subresource"), "{}", failure.message);
     assert!(rig.api.take_calls().is_empty());
@@ -316,4 +317,21 @@ async fn the_other_strategies_say_the_same_in_their_own_way() {
         bench.commit(status_plan("v", ConditionStatus::True)).await.unwrap();
         assert_eq!((&bench.status()["url"], &bench.status()["x"]), (&json!("v"), &json!(1)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_runs_conditions_are_of_the_generation_that_it_read() {
+    let mut bench = Bench::new().await;
+    let read = bench.site();
+    let stored = bench.rig.api.patch(SITES, "a", &json!({"spec": {"html": "newer"}}));
+    bench.seen_site(&stored).await;
+    let failure = Failure::transient("DOWN", "network", "no");
+    let plan = Plan { conditions: vec![ready(ConditionStatus::False)], ..Plan::default() };
+    bench.commit_from(&read, outcome(plan, Some((Layer::Guest, failure)))).await.unwrap();
+    let status = bench.status();
+    assert_eq!(status["observedGeneration"], 1);
+    for condition in status["conditions"].as_array().unwrap() {
+        assert_eq!(condition["observedGeneration"], 1, "{condition}");
+    }
+    assert_eq!(stored["metadata"]["generation"], 2);
 }

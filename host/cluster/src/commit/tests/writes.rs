@@ -182,3 +182,83 @@ async fn the_echo_of_a_write_is_told_once_as_ours() {
         "{told:?}"
     );
 }
+
+fn named() -> Write {
+    Write {
+        id: Some("named".to_owned()),
+        name: ObjectName::namespaced("web", "job-"),
+        ..write(WriteAction::Create { body: json!({}), generate_name: true })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_outlive_what_ends_the_commit_after_them() {
+    let bench = Bench::new().await;
+    let kept = |bench: &Bench| {
+        let answers = std::mem::take(&mut *bench.answers.lock());
+        let name = answers.get("named").map(|answer| answer["ok"]["metadata"]["name"].clone());
+        name.is_some_and(|name| name.as_str().is_some_and(|name| name.starts_with("job-")))
+    };
+    // A later write of the same commit is refused.
+    let stale = write(WriteAction::MergePatch { body: json!({"data": {"k": "2"}}) });
+    assert!(matches!(bench.commit(plan(vec![named(), stale])).await, Err(CommitError::Failed(_))));
+    assert!(kept(&bench));
+    // The status cannot be written.
+    let status = serde_json::from_value(json!({"url": "u"})).unwrap();
+    bench.rig.api.fault("/status", Fault::Answer(422, vec![], json!({})));
+    let told = Plan { status, ..plan(vec![named()]) };
+    assert!(matches!(bench.commit(told).await, Err(CommitError::Failed(_))));
+    assert!(kept(&bench));
+    // The server is so slow that the commit is over its time.
+    let slow: Vec<Write> = (0..8)
+        .map(|index| {
+            bench.rig.api.fault(&format!("{MAPS}/s{index}"), Fault::Slow(Duration::from_secs(9)));
+            let apply = WriteAction::Apply { body: json!({}), force: false };
+            Write { name: ObjectName::namespaced("web", &format!("s{index}")), ..write(apply) }
+        })
+        .collect();
+    let writes = std::iter::once(named()).chain(slow).collect();
+    let Err(CommitError::Outage(failure)) = bench.commit(plan(writes)).await else { panic!("no outage") };
+    assert!(failure.message.contains("within 60 s"), "{failure}");
+    assert!(kept(&bench));
+    // What is known of one life of an object is not told to the next.
+    let status = serde_json::from_value(json!({"url": "v"})).unwrap();
+    bench.rig.api.delete(SITES, "a");
+    bench.rig.api.fault("/status", Fault::Answer(404, vec![], json!({})));
+    let told = Plan { status, ..plan(vec![named()]) };
+    assert!(matches!(bench.commit(told).await, Err(CommitError::Gone)));
+    assert!(!kept(&bench));
+}
+
+#[test]
+fn answers_stay_out_of_debug_texts() {
+    let answers = [("token".to_owned(), json!({"ok": "hunter2"}))].into();
+    let text = format!("{:?}", Unfinished { error: CommitError::Conflict, answers });
+    assert!(text.contains("token") && !text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_run_staged_for_a_living_primary_is_not_made_once_it_is_on_its_way_out() {
+    let bench = Bench::of(
+        "website",
+        json!({"apiVersion": "demo.reeve.dev/v1", "kind": "Website",
+        "metadata": {"name": "a", "finalizers": ["reeve.dev/website"]}, "spec": {}}),
+    )
+    .await;
+    let own = || Write {
+        gvk: site_kind(),
+        name: bench.site.clone(),
+        ..write(WriteAction::MergePatch { body: json!({"metadata": {"labels": {"a": "b"}}}) })
+    };
+    let apply = WriteAction::Apply { body: json!({"data": {}}), force: false };
+    // The answer of the first write shows that the primary is being deleted.
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-12-01T00:00:00Z"}});
+    bench.rig.api.fault(SITES, Fault::Before(deleted));
+    let result = bench.commit(plan(vec![named(), own(), write(apply.clone())])).await;
+    assert!(matches!(result, Err(CommitError::Gone)), "{result:?}");
+    assert_eq!(bench.rig.api.take_calls(), [format!("POST {MAPS}"), format!("PATCH {SITES}/a")]);
+    assert!(bench.answers.lock().contains_key("named"), "the cleanup may need it");
+    // What the cleanup itself stages is sent.
+    bench.commit(plan(vec![write(apply)])).await.unwrap();
+    assert_eq!(bench.rig.api.take_calls(), [format!("PATCH {MAPS}/m")]);
+}
