@@ -114,6 +114,10 @@ fn run_with(arguments: &Arguments, modules: &[Module], checks: Vec<Check>) -> an
             }
         }
     }
+    let mut names: Vec<_> = trials.iter().map(Trial::name).collect();
+    names.sort_unstable();
+    let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    ensure!(twice.is_empty(), "these stand in the tables twice: {twice:?}");
     let conclusion = libtest_mimic::run(arguments, trials);
     let ports = shared.ports.lock().clone();
     ensure!(Arc::into_inner(shared).is_some(), "a scenario's thread still runs");

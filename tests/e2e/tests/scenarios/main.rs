@@ -34,7 +34,6 @@ const MODULES: &[Module] = &[
     ("containment", containment::TABLE),
     ("badinput", badinput::TABLE),
     ("deploy", deploy::TABLE),
-    ("deploy", deploy::TABLE),
 ];
 
 fn main() -> ExitCode {
