@@ -9,18 +9,18 @@
 //! itself and may do ([`manifest`], [`predicate`], [`grant`]) → one run ([`change`], [`reason`],
 //! [`read`], [`plan`], [`failure`], [`leading`]) → [`queue`].
 
-pub mod change;
-pub mod failure;
-pub mod grant;
-pub mod gvk;
 pub mod ids;
+pub mod gvk;
+pub mod object;
 pub mod json;
 pub mod labels;
-pub mod leading;
 pub mod manifest;
-pub mod object;
-pub mod plan;
 pub mod predicate;
-pub mod queue;
-pub mod read;
+pub mod grant;
+pub mod change;
 pub mod reason;
+pub mod read;
+pub mod plan;
+pub mod failure;
+pub mod leading;
+pub mod queue;
