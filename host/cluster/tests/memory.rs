@@ -82,7 +82,7 @@ async fn fifty_thousand_objects_cost_less_than_half_as_much_again() {
         managed_fields: false,
     };
     let empty = memory("VmRSS");
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     let subscription = cluster.watch(&spec);
     subscription.synced().await;
     let synced = begun.elapsed();
@@ -92,7 +92,7 @@ async fn fifty_thousand_objects_cost_less_than_half_as_much_again() {
     let (steady, peak) = (memory("VmRSS") - empty, memory("VmHWM") - empty);
     let kinds = BTreeMap::from([(gvk.clone(), ViewKind { specs: vec![spec], indexes: BTreeMap::new() })]);
     let reader = cluster.reader(View { plugin: "p".parse().unwrap(), kinds });
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     let all = reader.list(&gvk, &Query::default()).unwrap();
     let listed = begun.elapsed();
     let bytes: usize = all.iter().map(|object| object.json().len()).sum();

@@ -10,7 +10,8 @@ use reeve_core::ids::{ResourceVersion, Uid};
 use reeve_core::object::{Meta, SharedObject};
 
 use super::coverage::{Coverage, Flavour};
-use super::store::{Store, StreamId};
+use super::store::Store;
+use super::vouchers::StreamId;
 use crate::metrics::CacheMetrics;
 
 /// The store of one kind in one form.

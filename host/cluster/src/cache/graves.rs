@@ -6,7 +6,7 @@ use std::time::Duration;
 use reeve_core::ids::{ResourceVersion, Uid};
 use tokio::time::Instant;
 
-use super::store::StreamId;
+use super::vouchers::StreamId;
 
 /// The most graves of one store. Only what is still under way can come back (a list from a lagging
 /// API server, the answer of a write), so this is far more than a burst of deletes in that time.

@@ -1,7 +1,7 @@
 //! One copy of each object, and what was written to it.
 //!
 //! The watch streams feed it, `commit` adds the answers of writes, plugins read it through a
-//! [`View`]. There is one [`Store`](store::Store) per kind and form, behind one lock that is never
+//! [`View`]. There is one `Store` per kind and form, behind one lock that is never
 //! held across an await.
 //!
 //! Invariants: the cache never goes back in version and never brings back what was deleted; a
@@ -30,13 +30,15 @@ mod names;
 mod outbox;
 mod reader;
 mod store;
+mod vouchers;
 mod writing;
 
 pub(crate) use cell::Cell;
 pub(crate) use coverage::{Coverage, Flavour};
 pub(crate) use outbox::CHANNEL;
 pub(crate) use reader::ViewReader;
-pub(crate) use store::{Delta, Listed, StreamId};
+pub(crate) use store::{Delta, Listed};
+pub(crate) use vouchers::StreamId;
 pub(crate) use writing::Writing;
 
 use holds::Holds;

@@ -13,7 +13,8 @@ use reeve_core::read::{Query, ReadError, Reader};
 use super::cell::Cell;
 use super::coverage::{Coverage, Flavour};
 use super::index::{Indexes, names};
-use super::store::{Store, StreamId};
+use super::store::Store;
+use super::vouchers::StreamId;
 use super::{Cache, View, ViewKind};
 use crate::watch::{Namespaces, StreamSpec};
 

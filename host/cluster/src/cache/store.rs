@@ -21,10 +21,7 @@ use super::coverage::{Coverage, Membership};
 use super::graves::Graves;
 use super::index::Indexes;
 use super::names::NamesBy;
-
-/// One stream in the life of the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct StreamId(pub(crate) u32);
+use super::vouchers::{StreamId, Vouchers};
 
 /// The objects of one kind in one form.
 #[derive(Default)]
@@ -44,12 +41,6 @@ pub(crate) struct Store {
 struct Entry {
     object: SharedObject,
     vouchers: Vouchers,
-}
-
-/// The streams that vouch for an entry. Nearly always there is one.
-enum Vouchers {
-    One(StreamId),
-    Many(Box<[StreamId]>),
 }
 
 /// One stream as the store sees it.
@@ -371,41 +362,6 @@ impl Store {
 
 fn name_of(delta: &Delta) -> Option<&ObjectName> {
     delta.old.as_ref().or(delta.new.as_ref()).map(|object| &object.meta().name)
-}
-
-// === impl Vouchers ===
-
-impl Vouchers {
-    fn new(streams: Vec<StreamId>) -> Option<Self> {
-        match streams[..] {
-            [] => None,
-            [one] => Some(Self::One(one)),
-            _ => Some(Self::Many(streams.into())),
-        }
-    }
-
-    fn all(&self) -> &[StreamId] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::Many(many) => many,
-        }
-    }
-
-    fn contains(&self, id: StreamId) -> bool {
-        self.all().contains(&id)
-    }
-
-    fn add(&mut self, id: StreamId) {
-        if !self.contains(id) {
-            *self = Self::Many(self.all().iter().copied().chain([id]).collect());
-        }
-    }
-
-    /// Whether another one is left. The last one stays, as the entry goes with it.
-    fn remove(&mut self, id: StreamId) -> bool {
-        let left: Vec<StreamId> = self.all().iter().copied().filter(|known| *known != id).collect();
-        Self::new(left).map(|left| *self = left).is_some()
-    }
 }
 
 #[cfg(test)]

@@ -4,20 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
 use kube::client::Body;
 use rand::RngExt as _;
 use reeve_core::change::Cause;
 use reeve_core::gvk::Kind;
 use reeve_core::ids::ResourceVersion;
 use reeve_core::object::Object;
-use serde::Deserialize;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::StreamState;
 use super::backoff::Backoff;
-use super::events::{Event, Events, parse_object};
-use super::list::{ListReader, Piece};
+use super::events::{Event, Events};
 use super::registry::Stream;
 use super::request::Target;
 use super::state::{Found, Freshness, Method, Pause, State, Trouble};
@@ -30,10 +27,6 @@ use crate::metrics::WatchMetrics;
 /// How long the head of an answer may take. A list that the server reads from etcd comes within
 /// its own limit of 60 s, or not at all.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(1);
-
-/// How long a list may pause between two chunks, and a watch-list before it says that the initial
-/// events are all.
-const CHUNK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A missing kind is looked for this often: with the list that follows, a CRD is followed well
 /// within 5 s of its arrival (feature B5).
@@ -61,15 +54,6 @@ pub(super) struct Follower {
     position: Option<ResourceVersion>,
     /// Whether a watch was opened before.
     watched: bool,
-}
-
-/// What stands around the items of a page.
-#[derive(Deserialize)]
-struct ListMetadata {
-    #[serde(rename = "resourceVersion", default)]
-    resource_version: String,
-    #[serde(rename = "continue", default)]
-    next: String,
 }
 
 // === impl Follower ===
@@ -212,95 +196,6 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads one page; its version and where the next one is.
-    async fn page(
-        &mut self,
-        from: Freshness,
-        next: Option<&str>,
-        found: &mut Found,
-    ) -> Result<(ResourceVersion, Option<String>), Trouble> {
-        let request = self.target()?.list(from, next)?;
-        let mut body = self.send("list", request).await?.into_body();
-        let mut reader = ListReader::default();
-        let mut metadata = None;
-        loop {
-            while let Some(piece) = reader
-                .next()
-                .map_err(|error| Trouble::Bad(format!("a list is not readable: {error}").into()))?
-            {
-                match piece {
-                    Piece::Metadata(bytes) => metadata = serde_json::from_slice::<ListMetadata>(&bytes).ok(),
-                    Piece::Item(bytes) => {
-                        let text = std::str::from_utf8(&bytes).map_err(|error| error.to_string());
-                        let gvk = &self.stream.key.gvk;
-                        match text.and_then(|text| {
-                            parse_object(gvk, text, self.stream.key.flavour)
-                                .map_err(|error| error.to_string())
-                        }) {
-                            Ok(object) => self.find(found, object),
-                            Err(error) => self.skip(&error),
-                        }
-                    }
-                    Piece::End => {
-                        // Read to its end, the connection serves the next page too.
-                        while let Ok(Some(Ok(_))) = timeout(CHUNK_TIMEOUT, body.frame()).await {}
-                        return self.end_of_page(metadata);
-                    }
-                }
-            }
-            match timeout(CHUNK_TIMEOUT, body.frame()).await {
-                Err(_) => return Err(Trouble::Unreachable("a list stopped in its middle".into())),
-                Ok(None) => return Err(Trouble::Unreachable("a list broke off".into())),
-                Ok(Some(Err(error))) => return Err(text::broke(&error)),
-                Ok(Some(Ok(frame))) => reader.feed(frame.data_ref().map_or(&[], |data| &data[..])),
-            }
-        }
-    }
-
-    fn end_of_page(
-        &self,
-        metadata: Option<ListMetadata>,
-    ) -> Result<(ResourceVersion, Option<String>), Trouble> {
-        let metadata = metadata.ok_or_else(|| Trouble::Bad("a list has no metadata".into()))?;
-        let version = ResourceVersion::parse(&metadata.resource_version)
-            .ok_or_else(|| Trouble::Bad("a list has no usable resourceVersion".into()))?;
-        let kind = self.stream.key.gvk.to_string();
-        self.metrics.lists.with_label_values(&[kind.as_str(), "page"]).inc();
-        Ok((version, Some(metadata.next).filter(|next| !next.is_empty())))
-    }
-
-    /// Opens a watch-list and reads its initial events.
-    async fn initial(&mut self, from: Freshness) -> Result<(ResourceVersion, Events), Trouble> {
-        let limit = watch_limit();
-        let request = self.target()?.stream(from, limit)?;
-        let mut events = self.open(request, limit).await?;
-        let mut found = Found::new();
-        loop {
-            let line = match timeout(CHUNK_TIMEOUT, events.next()).await {
-                Ok(line) => line?,
-                Err(_) => return Err(Trouble::Endless),
-            };
-            let Some(line) = line else {
-                return Err(Trouble::Unreachable("a watch ended within its initial events".into()));
-            };
-            match self.event(&line) {
-                Event::Upsert(object) => self.find(&mut found, object),
-                Event::Deleted(object) => {
-                    found.remove(&object.meta().name);
-                }
-                Event::Bookmark { version, initial_end: true } => {
-                    self.replace(from, found, version);
-                    events.expect_bookmarks();
-                    return Ok((version, events));
-                }
-                // A server that does not know watch-list takes this for a usual watch.
-                Event::Bookmark { .. } => return Err(Trouble::Endless),
-                Event::Error(status) => return Err(self.target()?.trouble("watch", &status, None)),
-                Event::Unreadable(error) => self.skip(&error),
-            }
-        }
-    }
-
     /// Follows from `at`, which it moves on, until the watch ends.
     async fn watch(&mut self, at: &mut ResourceVersion, events: Option<Events>) -> Result<(), Trouble> {
         let mut events = if let Some(events) = events {
@@ -339,7 +234,7 @@ impl Follower {
     }
 
     /// Puts a whole list in the place of what was known.
-    fn replace(&mut self, from: Freshness, objects: Found, version: ResourceVersion) {
+    pub(super) fn replace(&mut self, from: Freshness, objects: Found, version: ResourceVersion) {
         let cause = if self.position.is_none() { Cause::Initial } else { Cause::Relist };
         // A quorum read cannot be older than what was told, unless the server was set back.
         let rewound = from == Freshness::Latest && self.position.is_some_and(|position| version < position);
@@ -354,14 +249,22 @@ impl Follower {
         self.stream.set(StreamState::Live, Some(true));
     }
 
-    async fn open(&mut self, request: Request<Vec<u8>>, limit: Duration) -> Result<Events, Trouble> {
+    pub(super) async fn open(
+        &mut self,
+        request: Request<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<Events, Trouble> {
         if std::mem::replace(&mut self.watched, true) {
             self.metrics.reconnects.with_label_values(&[self.stream.key.gvk.to_string().as_str()]).inc();
         }
         Ok(Events::new(self.send("watch", request).await?.into_body(), limit))
     }
 
-    async fn send(&self, verb: &str, request: Request<Vec<u8>>) -> Result<Response<Body>, Trouble> {
+    pub(super) async fn send(
+        &self,
+        verb: &str,
+        request: Request<Vec<u8>>,
+    ) -> Result<Response<Body>, Trouble> {
         let response = self.connection.open_stream(request, HEAD_TIMEOUT).await;
         let response = response.map_err(|error| text::unreachable(&error))?;
         if response.status() == StatusCode::OK {
@@ -370,13 +273,13 @@ impl Follower {
         Err(self.target()?.refusal(verb, response).await)
     }
 
-    fn target(&self) -> Result<Target<'_>, Trouble> {
+    pub(super) fn target(&self) -> Result<Target<'_>, Trouble> {
         let kind = self.kind.as_deref().ok_or(Trouble::Missing)?;
         let key = &self.stream.key;
         Ok(Target { kind, coverage: &key.coverage, metadata_only: key.flavour.metadata_only })
     }
 
-    fn event(&self, line: &[u8]) -> Event {
+    pub(super) fn event(&self, line: &[u8]) -> Event {
         let key = &self.stream.key;
         let event = Event::parse(line, &key.gvk, key.flavour);
         let kind = key.gvk.to_string();
@@ -388,7 +291,7 @@ impl Follower {
     }
 
     /// A list's object goes into the temporary store; a version that the cache holds is shared.
-    fn find(&self, found: &mut Found, object: Object) {
+    pub(super) fn find(&self, found: &mut Found, object: Object) {
         let object = self.shared(object);
         found.insert(object.meta().name.clone(), object);
     }
@@ -397,13 +300,13 @@ impl Follower {
         self.cell.same(object.meta()).unwrap_or_else(|| Arc::new(object))
     }
 
-    fn skip(&self, error: &str) {
+    pub(super) fn skip(&self, error: &str) {
         let gvk = &self.stream.key.gvk;
         self.metrics.skipped.with_label_values(&[gvk.to_string().as_str()]).inc();
         tracing::debug!(kind = %gvk, error, "skipped what is no object of the kind");
     }
 }
 
-fn watch_limit() -> Duration {
+pub(super) fn watch_limit() -> Duration {
     Duration::from_secs(rand::rng().random_range(WATCH_LIMIT))
 }

@@ -6,7 +6,7 @@
 //! share.
 //!
 //! In reading order: `state` (the state machine, pure) → `request` (what is sent, and what an
-//! answer means) → `list` and `events` (reading answers as they come) → `follow` (the task) →
+//! answer means) → `list` and `events` (reading answers as they come) → `follow` and `read` (the task) →
 //! `registry` (who shares what).
 
 use std::collections::BTreeSet;
@@ -20,6 +20,7 @@ mod backoff;
 mod events;
 mod follow;
 mod list;
+mod read;
 mod registry;
 mod request;
 mod state;
